@@ -221,7 +221,7 @@ def _task(text: str, how: Mapping[str, Any]) -> tuple[xr.Dataset, float]:
     return result, time.monotonic() - began
 
 
-# From names of experiments to files: run what is missing, draw, tabulate, decide, and write the report.
+# from names of experiments to files: run what is missing, draw, tabulate, decide, and write the report
 
 # of an outcome, plain values: files of figures, charts for the report, tables, and the numbers of claims
 Shown = tuple[dict[str, Path], dict[str, SvgSheet], dict[str, list[dict[str, Any]]], list[tuple[float, ...]]]

@@ -1,4 +1,4 @@
-"""The paper's error curves: how they are drawn, and its main figure with what the paper says about it."""
+"""The paper's error curves, of its main figure and of its appendix: how they are drawn, and what it says about them."""
 
 from __future__ import annotations
 
@@ -94,9 +94,8 @@ def _chart(results: Results, with_debiased: bool) -> Chart:
     lines = []
     for i, (name, (error, expected)) in enumerate(means.items()):
         colour = theme.METHODS.get(name) or theme.OTHERS[list(SHIFTED).index(name)]
-        lines.append(
-            mean_line(x, error, name, colour, width=max(2.6 - 0.7 * i, 1.2))
-        )  # where lines coincide, all are seen
+        width = max(2.6 - 0.7 * i, 1.2)  # where lines coincide, all are seen
+        lines.append(mean_line(x, error, name, colour, width=width))
         lines.append(Line(rounds, expected, "exact expectation", role="expectation", name=f"{name}, exact"))
     title = f"{world(cell['heterogeneous'])},\nN = {cell['agents']}, H = {cell['local_steps']:,}"
     ceiling = error_ceiling([line.y for line in lines])
@@ -276,7 +275,7 @@ MAIN = Experiment(
 )
 
 
-# The appendix's error curves and what it says about them: more local steps, smaller steps, FedLSA without its bias.
+# the appendix: more local steps, smaller steps, FedLSA without its bias
 
 MORE_LENGTHS = (1, 10, 100, 1000, 10_000)  # local steps
 EARLY = 50  # communications after which runs of different lengths are compared: all that H = 10,000 makes

@@ -1,4 +1,4 @@
-"""Error against cost: of simulated results with their spread over seeds, and of exact curves with seeds on top."""
+"""Error against cost: simulated results with their spread over seeds, exact curves, theorems' bounds, and plans."""
 
 from __future__ import annotations
 

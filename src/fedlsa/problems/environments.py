@@ -1,4 +1,4 @@
-"""Gymnasium environments that differ from agent to agent, their transition tables, and policies as users state them."""
+"""Gymnasium environments that differ from agent to agent: tables, policies, logs of rollouts and Minari data sets."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ class Lyapunov:
 
 def limit_by_series(pairs: PairMap) -> tuple[Floats, float] | None:
     """E[u u^T] : (d, d) of a fixed point, and its estimated error, where the series shows all there is to know of it:
-    that agents have noise of their own in every direction, and that the round settles (stationary_pairs.py)."""
+    that agents have noise of their own in every direction, and that the round settles."""
     if pairs.lengths is not None or pairs.sampled[0] or not np.isfinite(pairs.own).all():
         return None
     source, equation, (K, d) = np.ascontiguousarray(pairs.noise[..., -1]), Lyapunov(pairs), pairs.shape
