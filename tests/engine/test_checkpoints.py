@@ -65,6 +65,19 @@ def test_another_run_does_not_go_on_with_it(problem, tmp_path, monkeypatch):
     assert anew[0].identical(fl.simulate_grid(problem, METHODS, **other)[0])
 
 
+def test_a_damaged_partial_file_is_refused_and_replaced_where_that_is_asked_for(problem, tmp_path, monkeypatch):
+    files = [tmp_path / "a.nc", tmp_path / "b.nc"]
+    interrupted(problem, files, monkeypatch, 2)
+    sound, whole = partial_file(files[0]).read_bytes(), fl.simulate_grid(problem, METHODS, **RUN)
+    n = len(sound)
+    for damaged in (b"", sound[: n // 2], sound[:-1], sound + b"x", sound[:4096] + bytes(512) + sound[4608:]):
+        partial_file(files[0]).write_bytes(damaged)
+        with pytest.raises(fl.errors.ResultFileError, match=r"a\.nc\.partial is .*; --force begins again without it"):
+            simulate_to_files(problem, METHODS, files, **RUN)
+    anew = simulate_to_files(problem, METHODS, files, replaces=True, **RUN)
+    assert all(r.identical(expected) for r, expected in zip(anew, whole, strict=True))
+
+
 STOPS = """
 import sys, time
 from fedlsa.cli import main
