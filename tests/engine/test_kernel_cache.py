@@ -19,7 +19,7 @@ DAMAGE = {
     "cut after 20 bytes": lambda data: data[:20],
     "cut in the middle": lambda data: data[: len(data) // 2],
     "junk": lambda data: bytes(range(256)) * 4,
-    "a block of zeros": lambda data: data[: len(data) // 2 - 64] + bytes(128) + data[len(data) // 2 + 64 :],
+    "zeros in the middle": lambda data: data[: len(data) // 4] + bytes(len(data) // 2) + data[-(len(data) // 4) :],
 }
 
 
