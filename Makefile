@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist worksteal
 # The tiers. What stands in none of these lists, and is not marked as long, is `make test`.
 PAGES := tests/browser tests/explore tests/experiments/test_everything.py
-SHOWN := tests/docs tests/examples tests/benchmarks tests/test_doctests.py tests/fit/test_panel.py
+SHOWN := tests/docs tests/examples tests/benchmarks tests/figures tests/test_doctests.py tests/fit/test_panel.py
 LONG := tests/fuzz tests/network/long tests/experiments/test_cluster.py tests/test_portable.py
 QUICK := tests -m "not long" $(addprefix --ignore=,tests/gpu tests/nvflare $(PAGES) $(SHOWN) $(LONG))
 
@@ -43,7 +43,7 @@ test-pages: $(VENV)/.installed-test ## every page in a browser: explorer, play, 
 test-simulator: $(VENV)/.installed-test ## the GPU engine on a simulator, which needs a process of its own
 	@NUMBA_ENABLE_CUDASIM=1 $(PYTEST) tests/gpu
 
-test-docs: $(VENV)/.installed-test ## what is shown runs as shown: documentation, examples, benchmarks
+test-docs: $(VENV)/.installed-test ## what is shown runs as shown: documentation, examples, figures, benchmarks
 	@$(PYTEST) $(PARALLEL) $(SHOWN)
 
 test-long: ## what takes long: tests marked so, fuzz, network, nvflare, portable, mutate; each has a name of its own too

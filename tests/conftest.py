@@ -32,7 +32,7 @@ else:
     settings.load_profile("fedlsa")
 
 # they wait for processes of their own: begun first, while other tests fill the time
-FIRST = ("test_everything.py", "test_deployment.py", "test_runner.py", "test_cluster.py")
+FIRST = ("test_killed_commands.py", "test_runner.py")
 
 
 def pytest_collection_modifyitems(items):

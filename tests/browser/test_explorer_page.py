@@ -29,7 +29,6 @@ def test_it_opens_with_the_exact_curves_and_says_what_they_mean(wide_page):
     wide_page.until(lambda: f"SCAFFLSA ends at {end:.3g} after 50 rounds" in wide_page.words(), "words say it too")
 
 
-@pytest.mark.smoke
 def test_sliders_move_the_curves_to_the_numbers_of_theory(wide_page):
     s = wide_page.settings()
     wide_page.press("local steps H")

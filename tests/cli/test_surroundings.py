@@ -69,6 +69,7 @@ COMMANDS = {  # and the extra that each needs
 }
 
 
+@pytest.mark.long
 def test_every_command_works_with_the_extra_cli_alone_or_says_what_to_install(tmp_path):
     from fedlsa.network.folder import setup
 

@@ -84,6 +84,7 @@ def test_every_kernel_that_is_kept_on_disk_is_kept_by_this_cache():
     assert [str(p) for p, text in texts.items() if "cache=True" in text or '"cache": True' in text] == []
 
 
+@pytest.mark.long
 def test_a_command_whose_cached_kernels_are_all_damaged_runs_and_leaves_good_ones(tmp_path):
     command = [sys.executable, "-m", "fedlsa", *SIMULATE]
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}

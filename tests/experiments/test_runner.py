@@ -6,8 +6,6 @@ import json
 import math
 import os
 import shutil
-import subprocess
-import sys
 from concurrent.futures import Future
 from importlib import metadata
 from pathlib import Path
@@ -38,20 +36,6 @@ def log(tmp_path):
 
 def groups(*names):
     return {k: v for name in names for k, v in tiny.CATALOGUE[name].groups(QUICK).items()}
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are made by fork")
-def test_killed_at_twenty_random_moments_it_ends_with_the_bytes_of_a_run_in_one_go(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(HERE / "killed.py"), str(tmp_path)], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["wrong"] == []
-    assert (told["kills"], told["cells"]) == (20, 13)
-    assert told["ends"] >= 4  # more, where a run was over before the moment of its kill had come
-    assert len(set(told["stored"])) > 3, "the kills must fall at different stages"
 
 
 def test_a_cell_that_several_panels_share_is_computed_once(tmp_path, log):

@@ -372,6 +372,7 @@ shift 4; exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
 START = "import sys; from fedlsa.cli import main; sys.exit(main())"
 
 
+@pytest.mark.long
 def test_both_roles_run_where_only_their_folders_can_be_written(network, tmp_path):
     """Namespaces of the kernel instead of a container engine: read-only but for three folders, no capabilities."""
     root = network.folder.parent

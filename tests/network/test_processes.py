@@ -128,6 +128,7 @@ def until(condition):
         time.sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="who is whose child is read from /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_a_demonstration_that_is_ended_leaves_no_process(tmp_path, number):

@@ -13,7 +13,7 @@ from memory_world import ETA, D, H, MemoryWorld, by_hand
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError
-from fedlsa.network.coordinator.commands import result, status, stop
+from fedlsa.network.coordinator.commands import outcome, status, stop
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import amount, line, standing, summary, table, unfinished
 from fedlsa.network.protocol.messages import Refusal
@@ -223,7 +223,7 @@ def test_coefficients_are_on_the_original_scale_and_moments_give_the_one_shot_so
     pooled = np.linalg.lstsq(X, np.concatenate([y for _, y in world.data]))[0]
     assert found["one_shot"] == pytest.approx(pooled, abs=1e-9)
     assert np.linalg.norm(np.array(found["theta"]) - _in_run(found, pooled)) <= 0.6  # twice what is expected at most
-    assert "one shot" in result(world.network.folder)
+    assert "one shot" in "\n".join(summary(outcome(world.network.folder)))
 
 
 def _in_run(found, theta):
@@ -236,7 +236,7 @@ def test_a_stopped_run_keeps_what_it_has(world):
     world.meddle = lambda site, answer: (run.ask_to_stop() if answer.meta.get("round") == 2 else None) or answer
     complete_run(world.network, run, world)
     assert run.read("result.json")["averages"] == 2
-    assert "it was stopped" in result(world.network.folder)
+    assert "it was stopped" in "\n".join(summary(outcome(world.network.folder)))
     with pytest.raises(NetworkError, match="over already"):
         stop(world.network.folder)
 
@@ -246,7 +246,7 @@ def test_one_run_at_a_time_and_no_name_twice(world):
     with pytest.raises(NetworkError, match="one run at a time: trial"):
         world.start(**by_hand(1, name="second"))
     with pytest.raises(NetworkError, match="trial is not over yet"):
-        result(world.network.folder)
+        outcome(world.network.folder)
     complete_run(world.network, first, world)
     with pytest.raises(NetworkError, match="must be that of a new run; trial"):
         world.start(**by_hand(1))
