@@ -275,6 +275,7 @@ def test_independent_rows_of_any_spread_get_hardly_any_warning():
     assert alarms <= 24
 
 
+@pytest.mark.long
 def test_slow_cosines_cover_what_errors_for_independent_rows_do_not():
     """Coefficient, intercept: 120 data sets; HAC within four standard errors of 95%, HC3 far below."""
     inside = {"HAC": [], "HC3": []}

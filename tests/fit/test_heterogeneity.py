@@ -272,6 +272,7 @@ def alike(rng, N, n, d):
     return theta, inverse @ np.einsum("nki,nk,nkj->nij", X, e**2, X) @ inverse
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("N", "n", "d", "sets"), [(200, 30, 3, 50), (200, 30, 6, 40), (10, 15, 3, 100)])
 def test_small_sites_that_are_alike_are_found_to_differ_no_more_often_than_the_level_says(N, n, d, sets):
     """At 5%, within four errors, of all coefficients, of the first, and of sites that stand out; by the covariances of

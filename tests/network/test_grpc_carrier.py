@@ -354,6 +354,7 @@ def test_a_site_stays_with_the_coordinator_that_it_knows(place):
     until(lambda: place.ask({"a": b"x"}, 1.0), "and follows one that does")
 
 
+@pytest.mark.long
 def test_silent_connections_and_half_handshakes_keep_nobody_out(place):
     held = []
     with many_sockets(1200, ends=2) as count, contextlib.ExitStack() as closing:

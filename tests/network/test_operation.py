@@ -330,6 +330,7 @@ def answers(port):
         return None
 
 
+@pytest.mark.long
 def test_every_command_of_an_operator_starts_and_is_healthy(network, spare):
     """The words are those of the files; places are this machine's. Commands that then are the same run once."""
     root, seen = network.folder.parent, {}

@@ -52,6 +52,7 @@ def test_a_run_on_means_is_the_simulation_and_every_site_is_told(tmp_path, metho
         assert told["theta"] == found["theta"]
 
 
+@pytest.mark.long
 def test_a_run_on_rows_has_the_error_that_exact_theory_gives_it(tmp_path, monkeypatch):
     """Rows are drawn by the sites' secrets, which stand still here: the errors of many runs are held to their law."""
     drawn = itertools.count(1)

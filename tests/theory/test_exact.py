@@ -149,6 +149,7 @@ def random_problem(seed: int) -> tuple[fl.Problem, list[fl.algorithms.Algorithm]
     return p, [fl.FedLSA(eta, H), fl.SCAFFLSA(eta, H), fl.Scaffnew(eta, 1 / H)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_simulation_agrees_on_random_problems(seed):
     p, methods = random_problem(seed)
