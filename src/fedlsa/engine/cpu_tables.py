@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import numpy as np
-from llvmlite import binding
 from numba import float32, float64
 from numpy.typing import NDArray
 
@@ -18,6 +17,7 @@ from . import cpu_kernel, cpu_steps
 from .addresses import align
 from .cpu_record import LANES
 from .jobs import Job
+from .memory import AVX512
 from .outcome_tables import OutcomeTables
 from .run_state import chain_positions
 
@@ -34,8 +34,7 @@ MOST_NUMBERS = 2**32  # in the table of rows: its places are 32-bit words
 @functools.cache
 def register_lanes() -> int:
     """How many float64 lanes this processor's vector registers hold together."""
-    features = binding.get_host_cpu_features()
-    return 256 if features.get("avx512f") else 64
+    return 256 if AVX512 else 64
 
 
 def shapes(problem: Problem, dtype: str) -> tuple[int, int, int]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import binding, ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .vectors import I1, I32, I64, Vec, call, concat, mix, operation, splat
 
-AVX512 = "x86" in binding.get_process_triple() and bool(binding.get_host_cpu_features().get("avx512f"))
+# code for a generic processor must not ask for what only this one has
+FEATURES = {} if config.CPU_NAME == "generic" or config.CPU_FEATURES else binding.get_host_cpu_features()
+AVX512 = "x86" in binding.get_process_triple() and bool(FEATURES.get("avx512f"))
 
 
 def _pointer(b: Any, base: Any, index: Any, lanes: int | None = None, offset: int = 0) -> Any:
