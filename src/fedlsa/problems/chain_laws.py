@@ -135,8 +135,11 @@ def _core_law(tail: Integers, head: Integers, value: Floats, n: int) -> Floats |
             _, vector = eigs(jumps, k=1, which="LR", v0=start, ncv=40, maxiter=200)
         except ArpackError:  # it did not converge
             return None
-        visits = np.maximum(vector[:, 0].real * np.sign(vector[:, 0].real.sum()), 0)
-        found.append(visits / away / (visits / away).sum())
+        visits = vector[:, 0].real * np.sign(vector[:, 0].real.sum())
+        if visits.min() < -TOLERANCE * visits.max():  # parts that hardly meet, with opposite signs: no law
+            return None
+        law = np.maximum(visits, 0) / away
+        found.append(law / law.sum())
     return found[0] if np.abs(found[0] - found[1]).sum() <= TOLERANCE else None
 
 
