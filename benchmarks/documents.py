@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from fedlsa.files import replacing
+from fedlsa import files
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -49,8 +49,7 @@ def update(blocks: dict[str, str], page: Path = PAGE) -> None:
 def write(path: Path, text: str) -> None:
     """Replace a file in one go: a reader sees the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path, "the tables") as part:
-        part.write_text(text, encoding="utf-8")
+    files.write(path, text.encode(), "the tables")
 
 
 def options(description: str | None) -> argparse.ArgumentParser:

@@ -121,6 +121,18 @@ def test_everything_public_has_a_docstring():
                 assert not own.startswith(f"{name}("), f"{module}.{name} has the docstring that dataclass makes"
 
 
+def test_scripts_import_what_there_is():
+    root = SOURCE.parents[1]
+    for path in (p for folder in ("benchmarks", "examples", "docs", "deploy") for p in (root / folder).rglob("*.py")):
+        for node in nodes(path):
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module.split(".")[0] == "fedlsa":
+                room = importlib.import_module(node.module)
+                gone = [
+                    a.name for a in node.names if not hasattr(room, a.name) and f"{node.module}.{a.name}" not in MODULES
+                ]
+                assert not gone, f"{path.relative_to(root)}: {node.module} has no {gone}"
+
+
 def test_figures_are_public_and_matplotlib_waits_until_one_is_drawn():
     script = "import sys, fedlsa as fl; fl.figures.error_curves; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
