@@ -283,3 +283,35 @@ def test_bytes_are_what_would_be_in_the_file():
     assert files.as_bytes("name.txt", lambda path: files.write(path, content + path.name.encode(), "it")) == (
         content + b"name.txt"
     )
+
+
+def test_hidden_files_of_others_are_left_alone(tmp_path):
+    (tmp_path / ".a.nc.mine.part").write_text("precious")
+    os.mkfifo(tmp_path / ".a.nc.0123abcd.part")
+    files.write(tmp_path / "a.nc", b"x", "the file")
+    assert (tmp_path / ".a.nc.mine.part").read_text() == "precious"
+
+
+def test_a_file_that_a_group_shares_stays_the_groups(tmp_path, monkeypatch):
+    """Only root may give a file away: who may not keeps the group, or else leaves no rights to another one."""
+    path, asked = tmp_path / "shared", []
+    path.write_bytes(b"1")
+    path.chmod(0o660)
+
+    def refuse(file, uid, gid):
+        asked.append((uid, gid))
+        if uid != -1 or path.read_bytes() == b"2":
+            raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    files.write(path, b"2", "the file")
+    before = path.stat()
+    assert asked == [(before.st_uid, before.st_gid), (-1, before.st_gid)]
+    assert stat.S_IMODE(before.st_mode) == 0o660
+    files.write(path, b"3", "the file")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_name_with_a_zero_byte_is_refused(tmp_path):
+    with pytest.raises(ResultFileError, match="cannot write the file"):
+        files.write(Path("a\0b"), b"1", "the file")

@@ -635,3 +635,21 @@ def test_texts_and_truths_come_back_and_what_is_neither_is_refused(tmp_path):
         with pytest.raises(ArgumentError, match="odd must hold numbers or texts to be written"):
             result_files.write(words.assign(odd=("odd", odd)), tmp_path / "odd.nc")
     assert [p.name for p in tmp_path.iterdir()] == ["w.nc"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda r: r.rename(samples="."),
+        lambda r: r.rename(samples=5),
+        lambda r: r.assign_coords(label=("seed", ["a\0", "b", "c"])),
+    ],
+    ids=["a point", "a number", "a zero byte"],
+)
+def test_what_a_file_cannot_hold_is_refused(tmp_path, odd):
+    result = a_result()
+    with pytest.raises(ArgumentError):
+        fl.results.result_files.write(odd(result), tmp_path / "x.nc")
+    with pytest.raises(ArgumentError):
+        fl.results.result_files.write(result, tmp_path / "x.nc", command="x\udcff\0")
+    assert not list(tmp_path.iterdir())

@@ -1,8 +1,9 @@
 """Files are written whole or not at all: under a temporary name beside the target, to the disk, and then renamed.
 
-What stands at the path is respected: a link stays a link, and its target is written; a device or a pipe is written to;
-a file keeps its permissions, and one that may not be written is refused, as `cp` does. A writer holds a lock on its
-temporary file, so that the next one knows what a killed one has left, and removes it.
+What stands at the path is respected: a symbolic link stays one, and its target is written (another hard link keeps the
+old content); a device or a pipe is written to; a file keeps its permissions, and one that may not be written is
+refused, as `cp` does. A writer holds a lock on its temporary file, so that the next one knows what a killed one has
+left, and removes it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import csv
 import glob
 import io
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -26,8 +28,9 @@ except ImportError:  # Windows knows neither these locks nor these permissions
     fcntl = None  # type: ignore[assignment]
 
 OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/self/fd/")  # names of what a process has open: added to, never replaced
+LINE_BREAKS = re.compile(r"[\r\n]+")
 LETTERS = 60  # of the target's name in that of its temporary file, which has at most 255 bytes
-PART = ".part"
+HEX, PART = "[0-9a-f]" * 8, ".part"  # after the name stands a number that is drawn
 
 
 def write(target: Path, content: bytes | memoryview, what: str, *, mode: int | None = None) -> None:
@@ -46,7 +49,7 @@ def write(target: Path, content: bytes | memoryview, what: str, *, mode: int | N
                 _write_all(file, content)
         else:
             _replace(Path(os.path.realpath(target)), content, before, mode)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # of values, a name with a zero byte
         raise ResultFileError(f"cannot write {what} {target}: {reason(error)}") from error
 
 
@@ -68,7 +71,7 @@ def csv_bytes(rows: Iterable[Iterable[object]], command: str | None = None) -> b
     """A table, headings first, as CSV; before it a comment with the command that makes it."""
     text = io.StringIO()
     if command:
-        text.write(f"# {' '.join(command.split())}\n")
+        text.write(f"# {LINE_BREAKS.sub(' ', command)}\n")
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode("utf-8", "surrogateescape")
 
@@ -96,8 +99,13 @@ def _replace(target: Path, content: bytes | memoryview, before: os.stat_result |
     with _new_part(target, 0o600 if private else 0o666) as (file, part):
         if before is not None:
             mode = stat.S_IMODE(before.st_mode) if mode is None else mode
-            with contextlib.suppress(OSError):  # only root may give files away
+            try:
                 os.fchown(file, before.st_uid, before.st_gid)
+            except OSError:  # only root may give files away; others may keep a group of theirs
+                try:
+                    os.fchown(file, -1, before.st_gid)
+                except OSError:  # what that group might do, another one may not
+                    mode &= ~stat.S_IRWXG
         if mode is not None:
             os.fchmod(file, mode)
         _write_all(file, content)
@@ -133,8 +141,8 @@ def _new_part(target: Path, mode: int) -> Iterator[tuple[int, str]]:
 
 def _remove_strays(target: Path) -> None:
     """Remove temporary files of the same target that nobody writes any more."""
-    for part in glob.iglob(f"{glob.escape(_stem(target))}*{PART}") if fcntl else ():
-        with contextlib.suppress(OSError), _closing(os.open(part, os.O_RDONLY)) as file:
+    for part in glob.iglob(f"{glob.escape(_stem(target))}{HEX}{PART}") if fcntl else ():
+        with contextlib.suppress(OSError), _closing(os.open(part, os.O_RDONLY | os.O_NONBLOCK)) as file:
             if _lock(file, wait=False):
                 os.unlink(part)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import njit
+from numba.core import serialize
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 
@@ -31,25 +32,21 @@ class _StartsAfresh:
 
 
 class _CheckedCode(CompileResultCacheImpl):
-    """Machine code with its digest: some blocks of zeros would be unpickled without complaint, and run."""
+    """Machine code, and all that belongs to it, with a digest: damaged, it would be read without complaint, and run."""
 
     def reduce(self, result: Any) -> Any:
-        payload = super().reduce(result)
-        return _digest(payload), payload
+        content = serialize.dumps(super().reduce(result))
+        return hashlib.sha256(content).hexdigest(), content
 
     def rebuild(self, context: Any, stored: Any) -> Any:
-        digest, payload = stored
-        if digest != _digest(payload):
+        digest, content = stored
+        if digest != hashlib.sha256(content).hexdigest():
             raise ValueError("the machine code is damaged")
-        return super().rebuild(context, payload)
+        return super().rebuild(context, serialize.loads(content))
 
 
 class _KernelCache(_StartsAfresh, FunctionCache):
     _impl_class = _CheckedCode
-
-
-def _digest(payload: Any) -> str:
-    return hashlib.sha256(repr(payload[0]).encode()).hexdigest()  # its library: names and bytes
 
 
 def cached(kernel: Any, function: Callable[..., Any]) -> Any:

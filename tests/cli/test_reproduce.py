@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlsa.cli import reproduce_command
+from fedlsa.cli import main, reproduce_command
 from fedlsa.experiments import EXPERIMENTS, Claim, Experiment, Scale
 from fedlsa.experiments.executor import RunProgress
 
@@ -163,3 +163,13 @@ def test_the_display_has_a_row_per_experiment_and_the_panels_of_the_one_in_work(
     assert "1 of 3 panels" in lines[4]
     assert "M updates/s" in lines[4]
     assert reproduce_command.duration(125) == "2 min 05 s"
+
+
+@pytest.mark.parametrize("name", ["tables/paper/corrections.csv", "figures/.notes.part", "report/index.html"])
+def test_files_of_somebody_else_are_neither_replaced_nor_removed(tmp_path, capsys, name):
+    (tmp_path / "cells").mkdir()
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("mine")
+    assert main(["reproduce", "corrections", "--quick", "--preset", "paper", "--out", str(tmp_path)]) == 2
+    assert "exists; --force replaces it" in capsys.readouterr().err
+    assert (tmp_path / name).read_text() == "mine"

@@ -161,3 +161,16 @@ def test_where_no_thread_may_be_started_the_work_is_done_here(no_threads, capsys
 def test_where_a_command_needs_threads_that_may_not_be_started_it_says_so(no_threads, fedlsa):
     code, _, err = fedlsa("simulate", "--problem", "garnet", "--rounds", "4", "--threads", "2")
     assert (code, err) == (2, "fedlsa: can't start new thread: the limit of processes is reached (ulimit -u)\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["fit regression a.csv --target y", "theory --problem ring --rounds 3"])
+def test_what_cannot_be_printed_is_saved_all_the_same(tmp_path, command):
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(20)))
+    out = tmp_path / ("m.json" if "fit" in command else "m.csv")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fedlsa", *command.split(), "--out", str(out)], cwd=tmp_path, stdout=full
+        )
+    assert done.returncode == 2
+    assert out.stat().st_size > 0

@@ -214,7 +214,7 @@ def test_two_runs_do_not_work_in_one_folder_at_once(tmp_path, log):
 def test_what_an_interrupted_writer_left_is_cleared_away(tmp_path, log):
     for folder in ("cells", "figures/paper", "report"):
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / ".x.nc.1234.part").write_text("half")
+        (tmp_path / folder / ".x.nc.0123abcd.part").write_text("half")
     reproduce(["one"], [QUICK], tmp_path, Local(), catalogue=tiny.CATALOGUE)
     assert not list(tmp_path.rglob("*.part"))
 

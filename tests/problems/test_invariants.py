@@ -87,7 +87,7 @@ def test_every_array_must_be_one(problem, i, junk):
     arrays = [name for name, value in vars(thing).items() if name in thing.__match_args__ and hasattr(value, "dtype")]
     assert len(arrays) >= 2
     for name in arrays:
-        with pytest.raises(ArgumentTypeError, match=f"^{name} must be an array of (float64|integers)"):
+        with pytest.raises(ArgumentTypeError, match=f"^{name} must be an array of (numbers|integers)"):
             replace(thing, **{name: junk})
 
 
@@ -129,3 +129,19 @@ def test_moments_without_a_solution_say_so(problem):
 def test_progress_of_a_trade_off_must_be_a_function(problem):
     with pytest.raises(ArgumentTypeError, match=r"^progress must be a function"):
         fl.trade_off(problem, 0.5, "fedlsa", progress=3)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f4", ">f8"])
+def test_numbers_of_every_kind_are_taken_as_numbers(dtype):
+    dense = Dense(np.array([np.eye(2)] * 3).astype(dtype), np.ones((3, 2), dtype))
+    assert (dense.A.dtype, dense.b.dtype) == (np.float64, np.float64)
+    given = {"prob": np.ones(3, dtype), "first": np.arange(4, dtype="u8"), "assignment": np.arange(3, dtype="i2")}
+    p = fl.Problem(observations=dense, weights=np.full(3, 1 / 3), **given)
+    np.testing.assert_allclose(p.theta_star, 1, rtol=1e-15)
+
+
+def test_masked_arrays_and_no_dimensions_are_refused(problem):
+    with pytest.raises(ArgumentTypeError, match="prob must be an array of numbers"):
+        replace(problem, prob=np.ma.masked_array(problem.prob))
+    with pytest.raises(ArgumentError, match="at least one dimension"):
+        Dense(np.zeros((3, 0, 0)), np.zeros((3, 0)))

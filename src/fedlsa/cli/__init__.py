@@ -47,5 +47,6 @@ def _answer(words: list[str]) -> int:
 def complain(message: str, code: int = 2) -> int:
     """One line on standard error; the code."""
     with contextlib.suppress(OSError):  # a full disk
-        print(f"fedlsa: {' '.join(message.split())}", file=sys.stderr)
+        if sys.stderr is not None:  # print would take standard output instead
+            print(f"fedlsa: {' '.join(message.split())}", file=sys.stderr)
     return code

@@ -70,6 +70,7 @@ def explore(
             parsing.check_target("--save", path, force, take.command(q, seeds, path.name, agents))
         for path, write in take.writers(q, save, simulated, agents).items():
             parsing.write(path, write, force=force)
+            parsing.tell_saved(path)
     else:
         page_server.serve(chosen, files, host, port, browser)
         page_server.leave()

@@ -108,6 +108,9 @@ def fit(
         fitted = fit_sites(sites, wanted, progress=progress, **arguments)
     fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)
     tests = [fitted.test(claims) for claims in test or ()]
+    parsing.write(model, fitted.save, force=force)
+    draw = partial(figures.coefficients, fitted, level=level)
+    parsing.write_picture(picture, draw, context.obj, force=force)
     if json:
         bars = {"standard_error": fitted.standard_error, "interval": fitted.confidence_interval(level), "level": level}
         bars |= {"t_values": fitted.t_values, "p_values": fitted.p_values, "tests": tests}
@@ -118,11 +121,10 @@ def fit(
         print_json(**to_plain(fitted), **bars, saved=[path for path in (model, picture) if path is not None])
     elif not quiet:
         print_fit(fitted, tests, level)
-    quiet = quiet or json
-    parsing.write(model, fitted.save, force=force, quiet=quiet)
-    draw = partial(figures.coefficients, fitted, level=level)
-    parsing.write_picture(picture, draw, context.obj, force=force, quiet=quiet)
-    if model is not None and not quiet:
+    if quiet or json:
+        return
+    parsing.tell_saved(model, picture)
+    if model is not None:
         print(f"on other data:  fedlsa predict or fedlsa evaluate, {shlex.quote(str(model))} FILE")
     elif picture is None and not quiet:
         print("nothing saved: --out model.json keeps the model, --plot FILE.png draws it")
@@ -150,12 +152,12 @@ def evaluate(
     """How a fitted model does on data that it has not seen, file by file and on all together."""
     table = parsing.target("--out", out, force, context.obj, (".csv",))
     found = on_holdout(_load(model), parsing.site_files(files), site=site)
+    parsing.write(table, partial(save_table, list(map(asdict, found)), context.obj), force=force)
     if json:
         print_json(model=model, files=list(found), saved=[table] if table is not None else [])
     else:
         print_evaluation(found)
-    save = partial(save_table, list(map(asdict, found)), context.obj)
-    parsing.write(table, save, force=force, quiet=json)
+        parsing.tell_saved(table)
 
 
 def predict(
@@ -174,12 +176,12 @@ def predict(
     if len(points) > 1:
         raise ArgumentError(f"predict needs one file of points; {str(file)!r} are {len(points)}")
     found = _load(model).predict_interval(points[0], level)
+    parsing.write(table, partial(save_table, found.to_frame().to_dict("records"), context.obj), force=force)
     if json:
         print_json(model=model, file=file, level=level, **vars(found), saved=[table] if table is not None else [])
     else:
         print_predictions(found, level)
-    save = partial(save_table, found.to_frame().to_dict("records"), context.obj)
-    parsing.write(table, save, force=force, quiet=json)
+        parsing.tell_saved(table)
 
 
 def _load(model: Path) -> Fit:

@@ -176,16 +176,17 @@ def result(
     file = parsing.target("--out", out, force, context.obj, (".json",))
     fitted = parsing.target("--model", model, force, context.obj, (".json",))
     content = coordinator.outcome(folder, name)
+    saved = {**content, "command": context.obj}
+    parsing.write(file, lambda path: write_json(path, saved, "the result"), force=force)
+    if fitted is not None:
+        made = coordinator.model(folder, name)
+        made = replace(made, made_by={"command": context.obj} | made.made_by)
+        parsing.write(fitted, made.save, force=force)
     if json:
         print_json(**content)
     else:
         say("\n".join(summary(content)))
-    saved = {**content, "command": context.obj}
-    parsing.write(file, lambda path: write_json(path, saved, "the result"), force=force, quiet=json)
-    if fitted is not None:
-        made = coordinator.model(folder, name)
-        made = replace(made, made_by={"command": context.obj} | made.made_by)
-        parsing.write(fitted, made.save, force=force, quiet=json)
+        parsing.tell_saved(file, fitted)
 
 
 @app.command()

@@ -15,7 +15,7 @@ from typing import Any
 from .. import checks, figures
 from ..errors import ArgumentError, ArgumentTypeError, ResultFileError, SiteDataError
 from ..figures.matplotlib_figures import SUFFIXES as PICTURES
-from ..files import as_bytes
+from ..files import LINE_BREAKS, as_bytes
 from ..problems import features as maps
 from ..results.result_files import MAX_COMMAND
 from ..sampling import IID, Markov, Sampling
@@ -177,7 +177,7 @@ def _made_by(path: Path, command: str) -> bool:
     if not command or not path.is_file():
         return False
     content, known = path.read_bytes(), command[:MAX_COMMAND]
-    texts = (known, html.escape(known, quote=False), json.dumps(known)[1:-1])  # SVG, JSON
+    texts = (known, LINE_BREAKS.sub(" ", known), html.escape(known, quote=False), json.dumps(known)[1:-1])
     codes = (("utf-8", "surrogateescape"), ("utf-16-be", "surrogatepass"))
     forms = {text.encode(*code) for text in texts for code in codes}
     forms |= {re.sub(rb"([\\()])", rb"\\\1", form) for form in forms}  # PDF
@@ -193,15 +193,16 @@ def target(
     return path
 
 
-def write_picture(
-    path: Path | None, draw: Callable[[], Any], command: str, *, force: bool, quiet: bool = False
-) -> None:
+def write_picture(path: Path | None, draw: Callable[[], Any], command: str, *, force: bool) -> None:
     """Draw a figure only where it was asked for; it remembers the command that drew it."""
-    write(path, lambda target: figures.save(draw(), target, command=command), force=force, quiet=quiet)
+    write(path, lambda target: figures.save(draw(), target, command=command), force=force)
 
 
-def write(path: Path | None, save: Callable[[Path], Any], *, force: bool, quiet: bool = False) -> None:
-    """Save something where it was asked for, and say so; without `force` no other content is ever replaced."""
+def write(path: Path | None, save: Callable[[Path], Any], *, force: bool) -> None:
+    """Save something where it was asked for; without `force` no other content is ever replaced.
+
+    Commands save before they print: where nobody reads, or a log's disk is full, nothing is lost.
+    """
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,5 +210,10 @@ def write(path: Path | None, save: Callable[[Path], Any], *, force: bool, quiet:
         save(path)
     elif as_bytes(path.name, save) != path.read_bytes():
         raise ResultFileError(f"{path} exists, and holds something else than this command gives; --force replaces it")
-    if not quiet:
-        print(f"saved {path}")
+
+
+def tell_saved(*paths: Path | None) -> None:
+    """Say what was saved."""
+    for path in paths:
+        if path is not None:
+            print(f"saved {path}")

@@ -75,6 +75,9 @@ def theory(
             limits.append(exactly.stability_limit(moments, algorithm, tolerance=DIGITS) if known else math.nan)
             if progress is not None:
                 progress(i, len(chosen))
+    parsing.write(out, partial(results.save_curves, curves, command=context.obj), force=force)
+    drawn = partial(figures.exact_curves, curves, scale=scale, parts=True)
+    parsing.write_picture(picture, drawn, context.obj, force=force)
     if json:
         found = zip(chosen, curves, ends, limits, strict=True)
         rows = [
@@ -84,9 +87,7 @@ def theory(
         print_json(rounds=rounds, methods=rows, saved=[path for path in (out, picture) if path is not None])
     else:
         print_exact(curves, ends, limits, [a.step_size for a in chosen])
-    parsing.write(out, partial(results.save_curves, curves, command=context.obj), force=force, quiet=json)
-    drawn = partial(figures.exact_curves, curves, scale=scale, parts=True)
-    parsing.write_picture(picture, drawn, context.obj, force=force, quiet=json)
+        parsing.tell_saved(out, picture)
 
 
 def _limit(end: exactly.Stationary, unstable_from: float) -> dict[str, Any]:
@@ -149,7 +150,9 @@ def plan(
         with live_bar("trade-off", updates=False) as progress:
             points = exactly.trade_off(made, epsilon, list(plans), progress=progress)
         draw = partial(figures.trade_off, [*points, *plans.values()], epsilon)
-        parsing.write_picture(picture, draw, context.obj, force=force, quiet=json)
+        parsing.write_picture(picture, draw, context.obj, force=force)
+        if not json:
+            parsing.tell_saved(picture)
 
 
 def _cost(plan: Plan, by_rounds: bool) -> tuple[float, float, float]:

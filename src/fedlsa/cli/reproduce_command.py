@@ -23,7 +23,7 @@ from rich.text import Text
 
 from .. import checks, experiments
 from ..experiments import Local, Outcome, Scale, Store
-from ..experiments.executor import Cluster, Executor, RunProgress, Watch, processes
+from ..experiments.executor import FOLDERS, Cluster, Executor, RunProgress, Watch, processes
 from ..experiments.experiment import (
     COUNTED,
     FAILED,
@@ -87,7 +87,7 @@ def reproduce(
         rich_help_panel="Run",
     ),
     out: Path = option("Folder of cells, figures, tables and report.", Path("out"), "Output"),
-    force: bool = switch("--force", "Replace a report in a folder without cells: one of somebody else.", "Output"),
+    force: bool = switch("--force", "Replace files in a folder of somebody else.", "Output"),
     clean: bool = switch("--clean", "Remove cells that other code has computed.", "Output"),
     json: bool = AS_JSON,
 ) -> None:
@@ -106,9 +106,13 @@ def reproduce(
     abreast = min(cores(), MOST_PROCESSES)
     own = None if threads is None else checks.integer("--threads", threads, at_least=1)
     how = {"engine": engine, "threads": own or (cores() // abreast if ray is None else None)}
-    check_target("--out", out / "report", force or (out / "cells").is_dir())
+    ours = out / "cells" / ".fedlsa"  # by which a folder is known as ours; those of before have cells alone
+    replaced = force or ours.exists() or any((out / "cells").glob("*.nc"))
+    for folder in FOLDERS[1:]:
+        check_target("--out", out / folder, replaced)
     theme.matplotlib()  # now rather than after minutes of work
-    (out / "cells").mkdir(parents=True, exist_ok=True)  # by which a report is known as ours
+    ours.parent.mkdir(parents=True, exist_ok=True)
+    ours.touch()
     scales = [Scale(kind, count, quick, many) for kind in kinds]
     try:
         with display() as watch, processes(abreast) as pool:

@@ -95,23 +95,24 @@ def simulate(
         arguments = {"sampling": how, "progress": progress, **arguments}
         runs = _run(made, chosen, kept, force, arguments) if kept else engine.simulate_grid(made, chosen, **arguments)
     bias = [figures.predicted_bias(r, made) for r in runs]
-    if not quiet and not json:
-        print_table(runs, bias)
-    quiet = quiet or json
     for result, path in zip([stack(runs, axes)] if axes else runs, files, strict=False):
         save = partial(results.save, result, command=context.obj)
-        parsing.write(path, save, force=force, quiet=quiet)
+        parsing.write(path, save, force=force)
     draw = partial(figures.error_curves, runs, bias=bias)
-    parsing.write_picture(picture, draw, context.obj, force=force, quiet=quiet)
+    parsing.write_picture(picture, draw, context.obj, force=force)
     for path in kept:  # in the end: with them a command that is killed before goes on at once
         remove(partial_file(path))
     saved = [*files, *([picture] if picture is not None else [])]
     if json:
         rows = zip(chosen, bias, results.summary(runs).to_dict("records"), strict=True)
         print_json(runs=[{**described(a), **row, "predicted_drift": level} for a, level, row in rows], saved=saved)
-    elif files and not quiet:
+    if quiet or json:
+        return
+    print_table(runs, bias)
+    parsing.tell_saved(*saved)
+    if files:
         print(f"draw it:  fedlsa plot {shlex.join(map(str, files))}")
-    elif not quiet and picture is None:
+    elif picture is None:
         print("nothing saved: --out FILE.nc keeps the results, --plot FILE.png draws them")
 
 
@@ -145,3 +146,4 @@ def plot(
     runs = separate(results.load(path) for path in result)
     figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
     parsing.write_picture(picture, lambda: figure, context.obj, force=force)
+    parsing.tell_saved(picture)

@@ -305,7 +305,7 @@ def alone(out: Path) -> Iterator[None]:
 def remove_partial_files(out: Path) -> None:
     """Remove what an interrupted writer left behind."""
     for folder in FOLDERS:
-        for part in (out / folder).rglob(".*.part"):
+        for part in (out / folder).rglob(f".*.{files.HEX}{files.PART}"):
             part.unlink(missing_ok=True)
 
 

@@ -77,7 +77,7 @@ def until_ended(each_time: Callable[[], None], seconds: float = 0.5) -> None:
 def interrupted_by_signals() -> Iterator[None]:
     """Within it SIGTERM and SIGHUP do what Ctrl-C does; only the first of them, so that tidying up comes to its end."""
     meant = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP] if current_thread() is main_thread() else []
-    before = {n: old for n in meant if (old := signal.getsignal(n)) != signal.SIG_IGN}  # nohup ignores SIGHUP
+    before = {n: old for n in meant if (old := signal.getsignal(n)) not in (None, signal.SIG_IGN)}  # nohup's SIGHUP
 
     def interrupt(*_: object) -> None:
         for number in before:

@@ -20,21 +20,27 @@ INTEGERS = {
 
 
 def check_arrays(of: Any, sizes: dict[str, int] | None = None, /, **shapes: str) -> dict[str, int]:
-    """Fields of an object must be arrays, of integers where they point or count, else of finite float64 numbers.
+    """Fields of an object must be arrays, of integers where they point or count, else of finite numbers.
 
+    They are then of int64 and float64, in the order of bytes of this machine.
     shapes : a letter for each axis, which stands for one length; sizes : those that are known. Returns them all.
     """
     sizes = {} if sizes is None else sizes
     for name, letters in shapes.items():
         value, points = getattr(of, name), name in INTEGERS
         shape = f"({', '.join(str(sizes.get(letter, letter)) for letter in letters)}{',' * (len(letters) == 1)})"
-        what = "integers" if points else "float64 numbers"
-        if not isinstance(value, np.ndarray) or not (value.dtype.kind in "iu" if points else value.dtype == np.float64):
+        what, kinds, dtype = ("integers", "iu", np.int64) if points else ("numbers", "fiu", np.float64)
+        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray) or value.dtype.kind not in kinds:
             raise ArgumentTypeError(f"{name} must be an array of {what} of shape {shape}; got {show(value)}")
+        if value.dtype != dtype:
+            value = value.astype(dtype)
+            object.__setattr__(of, name, value)
         if value.ndim != len(letters) or any(
             sizes.setdefault(letter, n) != n for letter, n in zip(letters, value.shape, strict=True)
         ):
             raise ArgumentError(f"{name} must have shape {shape}; got {value.shape}")
+        if "d" in letters and not sizes["d"]:
+            raise ArgumentError(f"{name} must have at least one dimension; got shape {value.shape}")
         if not points:
             _finite(name, value if any(value.strides) else value[:1])  # one number, shown many times
     return sizes

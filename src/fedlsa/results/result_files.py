@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks, files
-from ..errors import ArgumentError, ResultFileError
+from ..errors import ArgumentError, FedLSAError, ResultFileError
 from ..problems import Problem
 from . import recipe, sweeps
 from .recipe import abridged, whole
@@ -68,7 +68,14 @@ def save(
 def write(dataset: xr.Dataset, path: str | os.PathLike[str], command: str | None = None) -> None:
     """The same for any dataset of numbers and texts whose attributes a recipe can hold."""
     target = checks.path("path", path)
-    content = _encoded(dataset, command or str(whole(dataset.attrs.get("command", ""))))
+    if odd := [name for name in dataset.variables if not isinstance(name, str)]:
+        raise ArgumentError(f"variables of a dataset must have texts for names; got {odd[0]!r}")
+    try:
+        content = _encoded(dataset, command or str(whole(dataset.attrs.get("command", ""))))
+    except FedLSAError:
+        raise
+    except (TypeError, ValueError) as error:  # of HDF5: texts with a zero byte, names such as "."
+        raise ArgumentError(f"dataset must hold what a netCDF file can hold; {files.reason(error)}") from error
     files.write(target, content + SEAL % hashlib.sha256(content).hexdigest().encode(), "the result file")
 
 
@@ -79,7 +86,9 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     """
     target = checks.path("path", path)
     try:
-        content = target.read_bytes()
+        with open(target, "rb") as file:  # of what is no result, however large, only the beginning is read
+            content = file.read(len(HDF5_MAGIC))
+            content += file.read() if content == HDF5_MAGIC else b""
     except FileNotFoundError:
         raise ResultFileError(f"there is no result file {target}") from None
     except OSError as error:
