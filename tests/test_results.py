@@ -642,7 +642,7 @@ def test_texts_and_truths_come_back_and_what_is_neither_is_refused(tmp_path):
     [
         lambda r: r.rename(samples="."),
         lambda r: r.rename(samples=5),
-        lambda r: r.assign_coords(label=("seed", ["a\0", "b", "c"])),
+        lambda r: r.assign_coords(label=("seed", ["a\0b", "b", "c"])),
     ],
     ids=["a point", "a number", "a zero byte"],
 )
