@@ -9,7 +9,7 @@ PARALLEL := -n auto --dist worksteal
 # The tiers. What stands in none of these lists, and is not marked as long, is `make test`.
 PAGES := tests/browser tests/explore tests/experiments/test_everything.py
 SHOWN := tests/docs tests/examples tests/benchmarks tests/figures tests/test_doctests.py tests/fit/test_panel.py
-LONG := tests/fuzz tests/network/long tests/experiments/test_cluster.py tests/test_portable.py
+LONG := tests/fuzz tests/network/long tests/engine/test_moments.py tests/experiments/test_cluster.py tests/test_portable.py
 QUICK := tests -m "not long" $(addprefix --ignore=,tests/gpu tests/nvflare $(PAGES) $(SHOWN) $(LONG))
 
 .DEFAULT_GOAL := help
@@ -51,7 +51,7 @@ test-long: ## what takes long: tests marked so, fuzz, network, nvflare, portable
 
 test-marked: $(VENV)/.installed-test  # moments over thousands of seeds, clusters of processes
 	@$(PYTEST) $(PARALLEL) -m long tests $(addprefix --ignore=,tests/gpu tests/nvflare $(PAGES) $(SHOWN) $(LONG))
-	@$(PYTEST) $(PARALLEL) tests/experiments/test_cluster.py tests/test_portable.py
+	@$(PYTEST) $(PARALLEL) $(filter %.py,$(LONG))
 
 test-fuzz: $(VENV)/.installed-test ## odd calls of every public function, and bad command lines (COUNT=40000 SEED=1)
 	@FEDLSA_FUZZ=$(or $(COUNT),40000) FEDLSA_SEED=$(or $(SEED),1) $(PYTEST) tests/fuzz

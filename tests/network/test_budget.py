@@ -199,6 +199,7 @@ def test_what_a_budget_cannot_mean_is_refused():
             PrivacyBudget(**{"epsilon": 1.0, name: value})
 
 
+@pytest.mark.long
 def test_a_network_that_runs_as_planned_ends_where_the_plan_says_and_spends_the_budget_of_every_site(
     tmp_path, monkeypatch
 ):

@@ -103,6 +103,7 @@ def test_exact_theory_says_that_planned_runs_reach_epsilon_and_stay_there_once_t
         assert error[-1] <= run.epsilon / 4
 
 
+@pytest.mark.long
 def test_planned_runs_need_few_more_rounds_than_those_of_a_planner_that_knows_everything():
     ratios = []
     for p in PROBLEMS[:2] + PROBLEMS[8:10]:

@@ -71,6 +71,7 @@ def test_a_cliff_keeps_two_rewards_of_one_transition_apart():
     np.testing.assert_allclose(fl.theory.value_functions(p)[0], V, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_taxi_begins_as_it_says_and_one_value_per_state_is_the_value_function():
     name = max(k for k in gymnasium.registry if k.startswith("Taxi-v"))
     with pytest.raises(SingularSystemError, match="as by features") as caught:

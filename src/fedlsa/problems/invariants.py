@@ -18,11 +18,13 @@ INTEGERS = {
     *("left", "right", "following", "origin", "successor", "first_state", "first", "assignment", "table", "count")
 }  # fields that point or count
 
+NARROW = INTEGERS - {"first_state", "first", "table", "count"}  # long ones, which may have fewer bytes
+
 
 def check_arrays(of: Any, sizes: dict[str, int] | None = None, /, **shapes: str) -> dict[str, int]:
     """Fields of an object must be arrays, of integers where they point or count, else of finite numbers.
 
-    They are then of int64 and float64, in the order of bytes of this machine.
+    They are then of int64 and float64, in the order of bytes of this machine; long ones that point may be narrower.
     shapes : a letter for each axis, which stands for one length; sizes : those that are known. Returns them all.
     """
     sizes = {} if sizes is None else sizes
@@ -32,7 +34,7 @@ def check_arrays(of: Any, sizes: dict[str, int] | None = None, /, **shapes: str)
         what, kinds, dtype = ("integers", "iu", np.int64) if points else ("numbers", "fiu", np.float64)
         if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray) or value.dtype.kind not in kinds:
             raise ArgumentTypeError(f"{name} must be an array of {what} of shape {shape}; got {show(value)}")
-        if value.dtype != dtype:
+        if value.dtype != dtype and not (name in NARROW and value.dtype.itemsize < 8 and value.dtype.isnative):
             value = value.astype(dtype)
             object.__setattr__(of, name, value)
         if value.ndim != len(letters) or any(
