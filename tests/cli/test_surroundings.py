@@ -11,7 +11,9 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.cli import main
+from fedlsa.cli.parsing import check_target
 from fedlsa.engine.progress import notice
+from fedlsa.files import csv_bytes
 from fedlsa.installation import extra_of
 from fedlsa.theory import threads
 
@@ -174,3 +176,18 @@ def test_what_cannot_be_printed_is_saved_all_the_same(tmp_path, command):
         )
     assert done.returncode == 2
     assert out.stat().st_size > 0
+
+
+@pytest.mark.parametrize("command", ["fedlsa evaluate m.json 'my  f.csv'", "fedlsa theory --out 'a\nb.csv'"])
+def test_a_table_knows_its_command_with_every_blank_in_it(tmp_path, command):
+    path = tmp_path / "table.csv"
+    path.write_bytes(csv_bytes([["a"], [1]], command))
+    check_target("--out", path, False, command)
+    with pytest.raises(fl.errors.ArgumentError, match="--force replaces it"):
+        check_target("--out", path, False, command.replace("  ", " ").replace("\n", "x") + " --other")
+
+
+def test_a_complaint_does_not_go_to_standard_output():
+    shell = f'exec "{sys.executable}" -m fedlsa theory --nope 2>&-'
+    done = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE)
+    assert (done.returncode, done.stdout) == (2, b"")
