@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist worksteal
 # The tiers. What stands in none of these lists, and is not marked as long, is `make test`.
 PAGES := tests/browser tests/explore tests/experiments/test_everything.py
-SHOWN := tests/docs tests/examples tests/benchmarks tests/figures tests/test_doctests.py tests/fit/test_panel.py
+SHOWN := tests/docs tests/examples tests/benchmarks tests/figures tests/test_doctests.py tests/fitting/test_panel.py
 LONG := tests/fuzz tests/network/long tests/engine/test_moments.py tests/experiments/test_cluster.py tests/test_portable.py
 QUICK := tests -m "not long" $(addprefix --ignore=,tests/gpu tests/nvflare $(PAGES) $(SHOWN) $(LONG))
 

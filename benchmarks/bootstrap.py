@@ -17,11 +17,11 @@ from collections.abc import Callable
 import numpy as np
 
 from fedlsa.checks import Floats
-from fedlsa.fit.error_bars.replicas import reweighted_solutions
-from fedlsa.fit.error_bars.resampling import Resampling
-from fedlsa.fit.rows.observe import Piece
-from fedlsa.fit.site_sums import SystemSums
-from fedlsa.fit.solutions import solution
+from fedlsa.fitting.error_bars.replicas import reweighted_solutions
+from fedlsa.fitting.error_bars.resampling import Resampling
+from fedlsa.fitting.rows.observe import Piece
+from fedlsa.fitting.site_sums import SystemSums
+from fedlsa.fitting.solutions import solution
 
 SITES, ROWS, B = 20, 10_000, 200
 

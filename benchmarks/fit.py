@@ -100,7 +100,7 @@ def normal_equations(paths: Sequence[str]) -> Floats:
 
 def passes(paths: Sequence[str]) -> float:
     """How often a fit reads each file."""
-    from fedlsa.fit.sites.site_files import FileSite
+    from fedlsa.fitting.sites.site_files import FileSite
 
     read, inner = list[str](), FileSite.pieces
 

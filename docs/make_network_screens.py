@@ -17,7 +17,7 @@ import numpy as np
 from make_explorer_pictures import IMAGES, find_chromium
 from playwright.sync_api import sync_playwright
 
-from fedlsa.fit import Regression
+from fedlsa.fitting import Regression
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.demo import COMMAND
 from fedlsa.network.folder.setup import enrol, init

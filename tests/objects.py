@@ -10,7 +10,7 @@ from fedlsa.engine.paths import round_paths
 
 ROOMS = {
     name: importlib.import_module(name)
-    for name in ("fedlsa", "fedlsa.problems", "fedlsa.problems.features", "fedlsa.theory", "fedlsa.fit")
+    for name in ("fedlsa", "fedlsa.problems", "fedlsa.problems.features", "fedlsa.theory", "fedlsa.fitting")
 }
 
 

@@ -19,7 +19,7 @@ SOURCE = Path(fedlsa.__file__).parent
 ORDER = [
     "lazy_names", "installation", "errors", "checks", "frozen", "formatting", "mathml", "paper_items", "kernel_cache",
     "small_pictures", "files", "problems", "sampling", "algorithms", "results", "theory", "engine", "figures",
-    "experiments", "fit", "sklearn", "network", "explore", "cli",
+    "experiments", "fitting", "sklearn", "network", "explore", "cli",
 ]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {

@@ -126,7 +126,7 @@ FIRST = [
 
 @pytest.fixture
 def toys(tmp_path, monkeypatch):
-    """A package with a public function `toy` in a package of the same name, as `fedlsa.fit` has."""
+    """A package with a public function `toy` in a package of the same name, as `fedlsa.fitting` has."""
     for name, text in {
         "__init__": "from fedlsa.lazy_names import load_lazily\nload_lazily(__name__, {'toy': ('toy', 'number')})",
         "toy/__init__": "from .blocks import toy, number",
@@ -167,13 +167,13 @@ def test_modules_of_a_lazy_package_are_attributes_and_what_is_not_there_is_an_er
 
 
 @pytest.mark.parametrize(
-    "first", ["import fedlsa.fit.tasks", "import fedlsa.fit", "from fedlsa.fit.estimate import fit"]
+    "first", ["import fedlsa.fitting.tasks", "import fedlsa.fitting", "from fedlsa.fitting.estimate import fit"]
 )
 def test_fit_is_the_function_whatever_was_imported_first(first):
     script = (
         "import fedlsa as fl, inspect; print(*list(inspect.signature(fl.fit).parameters)[:2], fl.Regression.__name__)"
     )
-    assert run(f"{first}\n{script}\nimport fedlsa.fit.estimate\n{script}") == "sites task Regression\n" * 2
+    assert run(f"{first}\n{script}\nimport fedlsa.fitting.estimate\n{script}") == "sites task Regression\n" * 2
 
 
 def test_threads_may_ask_for_their_first_names_at_the_same_moment():
@@ -198,7 +198,7 @@ def test_theory_of_the_same_name_as_its_module_is_the_function():
 
 
 def test_what_refers_to_the_package_can_be_sent_to_other_processes():
-    for thing in (fedlsa, fedlsa.theory, fedlsa.fit, fedlsa.theory.exact, fedlsa.FedLSA(0.1, 10)):
+    for thing in (fedlsa, fedlsa.theory, fedlsa.fitting, fedlsa.theory.exact, fedlsa.FedLSA(0.1, 10)):
         assert pickle.loads(pickle.dumps(thing)) == thing
 
 

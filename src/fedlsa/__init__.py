@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from . import errors, experiments, figures, problems, results, theory
     from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
     from .engine import resume, simulate, simulate_grid, sweep
-    from .fit import Fit, Regression, Value, evaluate, fit, site_problem  # type: ignore[no-redef]
+    from .fitting import Fit, Regression, Value, evaluate, fit, site_problem
     from .installation import __version__
     from .problems import Problem
     from .sampling import IID, Markov, Replay
@@ -21,7 +21,7 @@ _load_lazily(
     {
         "algorithms": ("SCAFFLSA", "Algorithm", "FedLSA", "PowerStep", "Scaffnew"),
         "engine": ("resume", "simulate", "simulate_grid", "sweep"),
-        "fit": ("Fit", "Regression", "Value", "evaluate", "fit", "site_problem"),
+        "fitting": ("Fit", "Regression", "Value", "evaluate", "fit", "site_problem"),
         "installation": ("__version__",),
         "problems": ("Problem",),
         "sampling": ("IID", "Markov", "Replay"),

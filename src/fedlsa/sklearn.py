@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from .checks import Floats
 from .errors import ArgumentError, FedLSAWarning, MissingExtraError, SiteDataError
-from .fit import Fit, Regression
-from .fit import fit as fit_sites
-from .fit.tasks import checked_weight
+from .fitting import Fit, Regression
+from .fitting import fit as fit_sites
+from .fitting.tasks import checked_weight
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin

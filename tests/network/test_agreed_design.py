@@ -9,8 +9,8 @@ from memory_world import MemoryWorld, by_hand
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError, SiteDataError
-from fedlsa.fit.rows.columns import Columns
-from fedlsa.fit.rows.levels import MAX_LEVELS
+from fedlsa.fitting.rows.columns import Columns
+from fedlsa.fitting.rows.levels import MAX_LEVELS
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.protocol.agreed_design import AgreedDesign, common_design, look_alikes
 

@@ -15,9 +15,9 @@ from scipy.spatial import cKDTree
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, NetworkError, PolicyError
-from fedlsa.fit.rows.columns import Columns
-from fedlsa.fit.rows.observe import FeatureScale
-from fedlsa.fit.site_sums import Summary
+from fedlsa.fitting.rows.columns import Columns
+from fedlsa.fitting.rows.observe import FeatureScale
+from fedlsa.fitting.site_sums import Summary
 from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment
 from fedlsa.network.folder.config import task_text

@@ -9,9 +9,9 @@ from gallery import uncentred
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, MessageError, SiteDataError
-from fedlsa.fit.reading import read
-from fedlsa.fit.site_sums import Summary
-from fedlsa.fit.sites.site_readers import open_sites
+from fedlsa.fitting.reading import read
+from fedlsa.fitting.site_sums import Summary
+from fedlsa.fitting.sites.site_readers import open_sites
 from fedlsa.network.coordinator import run_plan as planning
 from fedlsa.network.protocol.agreed_design import PlanNumbers, plan_numbers, plan_sums, scale_sums
 from fedlsa.network.protocol.messages import Measurement

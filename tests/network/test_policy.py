@@ -9,8 +9,8 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError, PolicyError
-from fedlsa.fit.rows.observe import FeatureScale, Piece
-from fedlsa.fit.site_sums import Summary
+from fedlsa.fitting.rows.observe import FeatureScale, Piece
+from fedlsa.fitting.site_sums import Summary
 from fedlsa.network.protocol.ring import Coding
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site import limits

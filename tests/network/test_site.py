@@ -12,9 +12,9 @@ from gallery import uncentred
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
-from fedlsa.fit.rows.observe import FeatureScale
-from fedlsa.fit.site_sums import scale_of, unscaled
-from fedlsa.fit.sites.site_readers import open_sites
+from fedlsa.fitting.rows.observe import FeatureScale
+from fedlsa.fitting.site_sums import scale_of, unscaled
+from fedlsa.fitting.sites.site_readers import open_sites
 from fedlsa.network.site import facts as sites
 from fedlsa.network.site.site_data import clear_prepared, open_data, prepare_steps
 from fedlsa.theory.moments import moments

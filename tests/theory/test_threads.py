@@ -79,11 +79,11 @@ CALLS = {
     "stationary": ("fedlsa.theory.stationary._checked", lambda: fl.theory.stationary(PROBLEM, fl.FedLSA(0.1, 3))),
     "limit": ("fedlsa.theory.stationary._checked", lambda: fl.theory.stability_limit(PROBLEM, fl.FedLSA(0.1, 3), 0.1)),
     "plan": ("fedlsa.theory.planner.Search", lambda: fl.plan(PROBLEM, 0.5)),
-    "reading": ("fedlsa.fit.reading.first_pass", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
-    "scores": ("fedlsa.fit.estimate.scores", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
-    "run": ("fedlsa.fit.planned_run._end", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
-    "evaluate": (
-        "fedlsa.fit.evaluate._residuals",
+    "reading": ("fedlsa.fitting.reading.first_pass", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
+    "scores": ("fedlsa.fitting.estimate.scores", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
+    "run": ("fedlsa.fitting.planned_run._end", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
+    "evaluation": (
+        "fedlsa.fitting.evaluation._residuals",
         lambda: fl.evaluate(fl.fit(SITES, fl.Regression("y"), local="means"), SITES),
     ),
 }
@@ -101,7 +101,7 @@ def test_small_products_of_every_verb_are_made_by_the_thread_that_asks(name, mon
         return real(*args, **kwargs)
 
     monkeypatch.setattr(home, function, watched)
-    monkeypatch.setattr(importlib.import_module("fedlsa.fit.reading"), "cores", lambda: 2)
+    monkeypatch.setattr(importlib.import_module("fedlsa.fitting.reading"), "cores", lambda: 2)
     ask()
     assert seen
     assert all(n == {1} for n in seen)

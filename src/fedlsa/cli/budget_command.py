@@ -9,7 +9,7 @@ import typer
 
 from .. import checks
 from ..errors import ArgumentError
-from ..fit import Regression
+from ..fitting import Regression
 from ..network.coordinator.budget import PrivacyBudget, affordable, least_error
 from ..network.protocol.privacy import LOCAL, UNITS, check_unit
 from . import parsing

@@ -11,7 +11,7 @@ import typer
 
 from .. import checks
 from ..errors import ArgumentError, NetworkError
-from ..fit import Regression
+from ..fitting import Regression
 from ..network.folder.config import PORT, Network
 from . import parsing
 from .derived import CommandGroup, Given, option, switch, takes

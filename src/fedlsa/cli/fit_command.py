@@ -14,11 +14,11 @@ import typer
 from .. import checks, figures
 from ..errors import ArgumentError
 from ..figures import theme
-from ..fit import Fit, Regression, Value
-from ..fit import evaluate as on_holdout
-from ..fit import fit as fit_sites
-from ..fit.models import to_plain
-from ..fit.sites.site_readers import MEMORY
+from ..fitting import Fit, Regression, Value
+from ..fitting import evaluate as on_holdout
+from ..fitting import fit as fit_sites
+from ..fitting.models import to_plain
+from ..fitting.sites.site_readers import MEMORY
 from . import parsing
 from .derived import AS_JSON, CommandGroup, Given, Option, Options, Words, option, switch, takes
 from .display import print_json, stages

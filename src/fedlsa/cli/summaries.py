@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a command that prints one of them has loaded it, and needs 
     import xarray as xr
 
     from ..algorithms import Algorithm
-    from ..fit import Fit, Prediction, Residuals, TDErrors, WaldTest
+    from ..fitting import Fit, Prediction, Residuals, TDErrors, WaldTest
     from ..theory.planner import Plan
     from ..theory.stationary import Stationary
 
@@ -142,7 +142,7 @@ def _sites(fit: Fit) -> Table:
 
 def print_evaluation(found: Sequence[Residuals] | Sequence[TDErrors]) -> None:
     """A row for each file, and what the columns do not say."""
-    from ..fit import Residuals, TDErrors
+    from ..fitting import Residuals, TDErrors
 
     residuals = [r for r in found if isinstance(r, Residuals)]
     if residuals:

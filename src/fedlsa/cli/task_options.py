@@ -5,8 +5,8 @@ from __future__ import annotations
 from .. import checks
 from ..algorithms import METHODS
 from ..errors import ArgumentError
-from ..fit import Regression, Value
-from ..fit.tasks import COVARIANCES, MISSING, WEIGHTS, Task
+from ..fitting import Regression, Value
+from ..fitting.tasks import COVARIANCES, MISSING, WEIGHTS, Task
 from . import parsing
 from .choices import METHOD_NAMES
 from .derived import Given, Option, Options, Words

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
-from ..fit import Fit, Regression, Value, fit, site_problem
+from ..fitting import Fit, Regression, Value, fit, site_problem
 from ..problems import FAMILIES, Problem, make
 from .page_settings import OF_PROBLEM, PageSettings, column_name, split_names
 

@@ -22,7 +22,7 @@ from ..checks import Floats
 from ..engine import simulate
 from ..errors import NetworkError
 from ..files import reason
-from ..fit import Regression
+from ..fitting import Regression
 from ..problems import from_observations
 from .coordinator.commands import outcome
 from .coordinator.runs import RunFolder, amount, balance, line

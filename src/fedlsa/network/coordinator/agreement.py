@@ -14,8 +14,8 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, NetworkError
-from ...fit.rows.columns import Columns
-from ...fit.tasks import checked_weight
+from ...fitting.rows.columns import Columns
+from ...fitting.tasks import checked_weight
 from ..disk import read_json, write_json
 from ..folder.certificates import check_site
 from ..folder.config import Network, task_text

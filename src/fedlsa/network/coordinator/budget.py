@@ -35,7 +35,7 @@ from ... import checks
 from ...algorithms import METHODS
 from ...checks import Floats
 from ...errors import ArgumentError
-from ...fit.tasks import Task
+from ...fitting.tasks import Task
 from ...theory.controlled import controlled_round
 from ...theory.exact import exact
 from ...theory.linear import smat, squares, svec, triangle
@@ -373,9 +373,11 @@ def _too_small(
 def example_moments(files: Sequence[Path], task: Task) -> tuple[Moments, int]:
     """The moments of one file per site that resembles its own, in the coordinates that a run on them would have;
     and the rows of the smallest. Each has the same weight."""
-    from ...fit.rows.columns import choose_columns  # readers of tables load the compiler, which other plans do not need
-    from ...fit.site_sums import scale_of
-    from ...fit.sites.site_readers import open_sites
+    from ...fitting.rows.columns import (
+        choose_columns,  # readers of tables load the compiler, which other plans do not need
+    )
+    from ...fitting.site_sums import scale_of
+    from ...fitting.sites.site_readers import open_sites
     from ..protocol.agreed_design import AgreedDesign
     from ..site.facts import MOMENTS, measure, view
 

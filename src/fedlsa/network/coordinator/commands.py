@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import NetworkError
-from ...fit.fitted import Fit, SiteReport
-from ...fit.tasks import Task
+from ...fitting.fitted import Fit, SiteReport
+from ...fitting.tasks import Task
 from ...results.recipe import versions
 from ..folder.config import Network, certificate_warnings
 from ..processes import is_held

@@ -44,10 +44,10 @@ from ... import checks
 from ...algorithms import METHODS, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
-from ...fit.rows.observe import FeatureScale
-from ...fit.site_sums import System, scale_of, unscaled
-from ...fit.solutions import solution
-from ...fit.tasks import Task
+from ...fitting.rows.observe import FeatureScale
+from ...fitting.site_sums import System, scale_of, unscaled
+from ...fitting.solutions import solution
+from ...fitting.tasks import Task
 from ...theory.exact import exact
 from ...theory.moments import Moments
 from ...theory.planner import MAX_EXACT_DIM, Plan, plan

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError
 from ...files import reason
-from ...fit import Regression, Value, models
-from ...fit.tasks import Task
+from ...fitting import Regression, Value, models
+from ...fitting.tasks import Task
 from .. import disk
 from ..protocol.run_settings import plain_name
 

@@ -24,8 +24,8 @@ from string import Template
 from ... import checks, files
 from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...files import reason
-from ...fit import Regression
-from ...fit.tasks import Task
+from ...fitting import Regression
+from ...fitting.tasks import Task
 from ...installation import __version__
 from .. import audit, disk
 from ..protocol.records import printable

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ... import checks, files
 from ...errors import ArgumentError
-from ...fit import Regression
-from ...fit.tasks import Task
+from ...fitting import Regression
+from ...fitting.tasks import Task
 from .. import audit, disk
 from ..protocol.run_settings import plain_name
 from .config import PORT, Network, SiteFolder, site_names, task_text

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ...errors import MessageError, SiteDataError
-from ...fit.rows.columns import Columns
-from ...fit.rows.levels import MAX_LEVELS, Levels, agree_levels, kind_of
-from ...fit.site_sums import Summary
-from ...fit.tasks import Regression, Task
+from ...fitting.rows.columns import Columns
+from ...fitting.rows.levels import MAX_LEVELS, Levels, agree_levels, kind_of
+from ...fitting.site_sums import Summary
+from ...fitting.tasks import Regression, Task
 from .records import printable
 
 MAX_LENGTH = 200  # characters of a level

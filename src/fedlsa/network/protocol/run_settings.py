@@ -14,7 +14,7 @@ from ... import checks
 from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError, MessageError, NetworkError
-from ...fit.tasks import WEIGHTS
+from ...fitting.tasks import WEIGHTS
 from .privacy import LOCAL
 from .ring import Coding
 

@@ -19,17 +19,17 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from ...fit.reading import PooledData, first_pass
-from ...fit.rows.columns import Columns, integers_error, listed
-from ...fit.rows.design import feature_count
-from ...fit.rows.formulas import parse_formula
-from ...fit.rows.levels import Levels, kind_of, level_counts
-from ...fit.rows.observe import FeatureScale, Piece, observations, recorded
-from ...fit.site_sums import Summary, SystemSums, add_up, unscaled
-from ...fit.sites.missing_rows import MissingRows
-from ...fit.sites.site_readers import Site
-from ...fit.solutions import null_space
-from ...fit.tasks import Regression, Task
+from ...fitting.reading import PooledData, first_pass
+from ...fitting.rows.columns import Columns, integers_error, listed
+from ...fitting.rows.design import feature_count
+from ...fitting.rows.formulas import parse_formula
+from ...fitting.rows.levels import Levels, kind_of, level_counts
+from ...fitting.rows.observe import FeatureScale, Piece, observations, recorded
+from ...fitting.site_sums import Summary, SystemSums, add_up, unscaled
+from ...fitting.sites.missing_rows import MissingRows
+from ...fitting.sites.site_readers import Site
+from ...fitting.solutions import null_space
+from ...fitting.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.linear import symkron, triangle
 from ..folder.config import SiteFolder

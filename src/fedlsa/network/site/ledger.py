@@ -25,7 +25,7 @@ import numpy as np
 
 from ...errors import ArgumentError, FedLSAError, NetworkError, PolicyError
 from ...files import reason, write
-from ...fit.tasks import Regression, Task
+from ...fitting.tasks import Regression, Task
 from .. import chain, disk
 from ..chain import ChainHead, entries
 from ..folder.config import SiteFolder

@@ -21,9 +21,9 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from ...fit.rows.observe import FeatureScale, Piece
-from ...fit.site_sums import Summary
-from ...fit.tasks import Regression, Task
+from ...fitting.rows.observe import FeatureScale, Piece
+from ...fitting.site_sums import Summary
+from ...fitting.tasks import Regression, Task
 from ..protocol.run_settings import RunTerms
 from .policy import ANY_COLUMN, TASKS, Policy
 

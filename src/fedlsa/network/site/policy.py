@@ -15,8 +15,8 @@ from typing import Any, Self
 from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError, PolicyError
 from ...files import reason
-from ...fit.rows.formulas import parse_formula
-from ...fit.tasks import Regression, Task
+from ...fitting.rows.formulas import parse_formula
+from ...fitting.tasks import Regression, Task
 from ..disk import read_json, write_json
 from ..protocol.records import printable
 from ..protocol.run_settings import RunTerms, plain_name

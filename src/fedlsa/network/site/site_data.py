@@ -28,12 +28,12 @@ from ... import checks
 from ...engine.local import ClippedMeans, Means, Rows, alias_slots
 from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
-from ...fit.rows.columns import Columns, choose_columns
-from ...fit.rows.design import feature_count
-from ...fit.rows.observe import FeatureScale, observations
-from ...fit.site_sums import SystemSums, add_up, no_rows
-from ...fit.sites.site_readers import Site, open_site
-from ...fit.tasks import Task
+from ...fitting.rows.columns import Columns, choose_columns
+from ...fitting.rows.design import feature_count
+from ...fitting.rows.observe import FeatureScale, observations
+from ...fitting.site_sums import SystemSums, add_up, no_rows
+from ...fitting.sites.site_readers import Site, open_site
+from ...fitting.tasks import Task
 from .. import disk
 from ..folder.config import task_text
 from ..protocol.agreed_design import AgreedDesign

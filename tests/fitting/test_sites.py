@@ -15,9 +15,9 @@ import pytest
 
 from fedlsa import Regression, Value
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
-from fedlsa.fit.sites import csv_files, site_files
-from fedlsa.fit.sites.missing_rows import MissingRows, complete
-from fedlsa.fit.sites.site_readers import open_sites
+from fedlsa.fitting.sites import csv_files, site_files
+from fedlsa.fitting.sites.missing_rows import MissingRows, complete
+from fedlsa.fitting.sites.site_readers import open_sites
 
 TASK = Regression(target="y")
 NO_TEXT = "must be text in UTF-8 (Excel: CSV UTF-8); its first line is not"

@@ -9,10 +9,10 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import FedLSAWarning, SiteDataError
-from fedlsa.fit.identification import Determination
-from fedlsa.fit.rows.log_facts import LogFacts
-from fedlsa.fit.rows.observe import Piece
-from fedlsa.fit.site_sums import SystemSums
+from fedlsa.fitting.identification import Determination
+from fedlsa.fitting.rows.log_facts import LogFacts
+from fedlsa.fitting.rows.observe import Piece
+from fedlsa.fitting.site_sums import SystemSums
 
 OneHot = fl.problems.features.OneHot
 

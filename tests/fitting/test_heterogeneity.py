@@ -10,8 +10,8 @@ from statsmodels.stats.meta_analysis import combine_effects
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.fit.error_bars.cochran import apart_from_the_others, cochran, determined, pooled_cochran, precisions
-from fedlsa.fit.error_bars.heterogeneity import compare_sites
+from fedlsa.fitting.error_bars.cochran import apart_from_the_others, cochran, determined, pooled_cochran, precisions
+from fedlsa.fitting.error_bars.heterogeneity import compare_sites
 
 RUN = {"step_size": 1e-3, "local_steps": 1, "rounds": 1, "local": "means"}  # on which sites do not depend
 pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")

@@ -9,10 +9,10 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, MissingExtraError, SiteDataError
-from fedlsa.fit.rows import observe
-from fedlsa.fit.rows.levels import MAX_LEVELS, agree_levels, levels_of
-from fedlsa.fit.sites import arrays
-from fedlsa.fit.sites.site_readers import open_sites
+from fedlsa.fitting.rows import observe
+from fedlsa.fitting.rows.levels import MAX_LEVELS, agree_levels, levels_of
+from fedlsa.fitting.sites import arrays
+from fedlsa.fitting.sites.site_readers import open_sites
 
 formulaic = pytest.importorskip("formulaic")
 

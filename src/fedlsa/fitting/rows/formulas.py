@@ -98,7 +98,7 @@ class ParsedFormula:
 def parse_formula(text: str) -> ParsedFormula:
     """The parts of a formula; what is not one, or would be code, is an ArgumentError.
 
-    >>> from fedlsa.fit.formulas import parse_formula
+    >>> from fedlsa.fitting.formulas import parse_formula
     >>> parse_formula("log(wage) ~ educ * exper + C(region)").columns
     ('educ', 'exper', 'region')
     """

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, SiteDataError, UnknownNameError
-from fedlsa.fit import columns_of
-from fedlsa.fit.data_problem import prepared
+from fedlsa.fitting import columns_of
+from fedlsa.fitting.data_problem import prepared
 
 MEANS = {"step_size": 0.1, "local_steps": 2, "rounds": 3, "local": "means"}  # quick: only `solution` is looked at
 

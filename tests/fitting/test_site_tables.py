@@ -12,7 +12,7 @@ import pytest
 import fedlsa as fl
 from fedlsa import Regression
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
-from fedlsa.fit.sites.site_readers import open_sites
+from fedlsa.fitting.sites.site_readers import open_sites
 
 TASK = Regression("y")
 N = 30

@@ -7,17 +7,17 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fit.error_bars.covariance import (
+from fedlsa.fitting.error_bars.covariance import (
     CovarianceKind,
     Scores,
     complete,
     scores,
     sum_of_meats,
 )
-from fedlsa.fit.error_bars.lag_windows import SHARE, Bartlett, SlowCosines, choose_window, cosine_count
-from fedlsa.fit.error_bars.replicas import choose_resampling
-from fedlsa.fit.rows.observe import Piece
-from fedlsa.fit.site_sums import System
+from fedlsa.fitting.error_bars.lag_windows import SHARE, Bartlett, SlowCosines, choose_window, cosine_count
+from fedlsa.fitting.error_bars.replicas import choose_resampling
+from fedlsa.fitting.rows.observe import Piece
+from fedlsa.fitting.site_sums import System
 
 
 def normals(*shape, seed=0):
@@ -115,7 +115,7 @@ def test_cosine_sums_of_white_noise_are_unbiased_and_constants_do_not_enter(n, c
 
 @pytest.mark.parametrize("at", [[], [1], [63, 64, 65, 400], list(range(1, 1000))])
 def test_long_logs_are_seen_as_sums_of_blocks_however_rows_come(monkeypatch, at):
-    monkeypatch.setattr(sys.modules["fedlsa.fit.error_bars.lag_windows"], "MOST_BLOCKS", 128)
+    monkeypatch.setattr(sys.modules["fedlsa.fitting.error_bars.lag_windows"], "MOST_BLOCKS", 128)
     g = normals(1000, 2)
     sums = SlowCosines(1000, 5, 2)
     for piece in cut(g, at):

@@ -10,12 +10,12 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.errors import SiteDataError
-from fedlsa.fit import reading
-from fedlsa.fit.rows import observe
-from fedlsa.fit.sites import arrays
-from fedlsa.fit.sites.arrays import Arrays
-from fedlsa.fit.sites.site_readers import open_sites
-from fedlsa.fit.solutions import solution
+from fedlsa.fitting import reading
+from fedlsa.fitting.rows import observe
+from fedlsa.fitting.sites import arrays
+from fedlsa.fitting.sites.arrays import Arrays
+from fedlsa.fitting.sites.site_readers import open_sites
+from fedlsa.fitting.solutions import solution
 
 GAMMA = 0.9
 D = 4

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fit.site_sums import CrossMoments
+from fedlsa.fitting.site_sums import CrossMoments
 
 RUN = {"local": "means", "step_size": 0.05, "local_steps": 2, "rounds": 3}
 

@@ -9,13 +9,13 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.fit.error_bars import replicas
-from fedlsa.fit.error_bars.bootstrap import Bootstrap
-from fedlsa.fit.error_bars.replicas import reweighted_solutions
-from fedlsa.fit.error_bars.resampling import GROUP, Multipliers, Resampling
-from fedlsa.fit.rows.observe import Piece
-from fedlsa.fit.site_sums import SystemSums
-from fedlsa.fit.solutions import solution
+from fedlsa.fitting.error_bars import replicas
+from fedlsa.fitting.error_bars.bootstrap import Bootstrap
+from fedlsa.fitting.error_bars.replicas import reweighted_solutions
+from fedlsa.fitting.error_bars.resampling import GROUP, Multipliers, Resampling
+from fedlsa.fitting.rows.observe import Piece
+from fedlsa.fitting.site_sums import SystemSums
+from fedlsa.fitting.solutions import solution
 
 RUN = {"step_size": 1e-3, "local_steps": 1, "rounds": 1, "local": "means"}  # on which replicas do not depend
 pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")

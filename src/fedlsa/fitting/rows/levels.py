@@ -101,7 +101,7 @@ def _whole_rows(site: Site, task: Regression, parsed: ParsedFormula, columns: li
 def agree_levels(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> Levels:
     """The levels that any site has, of each category, sorted; found : what `levels_of` gives, by the sites' names.
 
-    >>> from fedlsa.fit.levels import agree_levels
+    >>> from fedlsa.fitting.levels import agree_levels
     >>> agree_levels({"north": {"region": ("a", "c")}, "south": {"region": ("b", "c")}})
     (('region', ('a', 'b', 'c')),)
     """

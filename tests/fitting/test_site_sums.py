@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fit.rows import observe
-from fedlsa.fit.rows.observe import FeatureScale, Piece
-from fedlsa.fit.site_sums import CrossMoments, Summary, SystemSums
+from fedlsa.fitting.rows import observe
+from fedlsa.fitting.rows.observe import FeatureScale, Piece
+from fedlsa.fitting.site_sums import CrossMoments, Summary, SystemSums
 
 K = 3
 COEFFICIENTS = np.array([1.0, -2.0, 0.5])

@@ -9,8 +9,8 @@ import pytest
 import fedlsa as fl
 from fedlsa import Regression, Value
 from fedlsa.errors import ArgumentError, SiteDataError
-from fedlsa.fit.rows.columns import choose_columns
-from fedlsa.fit.sites.site_readers import open_sites
+from fedlsa.fitting.rows.columns import choose_columns
+from fedlsa.fitting.sites.site_readers import open_sites
 from fedlsa.network.site import facts
 
 

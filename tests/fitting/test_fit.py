@@ -14,8 +14,8 @@ from fedlsa.errors import (
     SiteDataError,
     UnknownNameError,
 )
-from fedlsa.fit import planned_run
-from fedlsa.fit.data_problem import prepared
+from fedlsa.fitting import planned_run
+from fedlsa.fitting.data_problem import prepared
 
 MEANS = {"step_size": 0.3, "local_steps": 5, "rounds": 500, "local": "means"}
 COEFFICIENTS = np.array([1.0, -2.0, 0.5])

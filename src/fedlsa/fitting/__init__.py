@@ -10,7 +10,7 @@ if _TYPE_CHECKING:
     from .error_bars.cochran import CochranQ
     from .error_bars.heterogeneity import Heterogeneity
     from .estimate import fit
-    from .evaluate import Residuals, TDErrors, evaluate
+    from .evaluation import Residuals, TDErrors, evaluate
     from .fit_summary import FitSummary
     from .fitted import Fit, SiteReport
     from .hypotheses import WaldTest
@@ -25,7 +25,7 @@ _load_lazily(
         "error_bars.cochran": ("CochranQ",),
         "data_problem": ("columns_of", "site_problem"),
         "estimate": ("fit",),
-        "evaluate": ("Residuals", "TDErrors", "evaluate"),
+        "evaluation": ("Residuals", "TDErrors", "evaluate"),
         "fit_summary": ("FitSummary",),
         "fitted": ("Fit", "SiteReport"),
         "error_bars.heterogeneity": ("Heterogeneity",),
