@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import fedlsa
-from fedlsa.cli.command_line import COMMANDS, application
+from fedlsa.cli.command_line import COMMANDS, app
 from fedlsa.lazy_names import LazyPackage
 
 SOURCE = Path(fedlsa.__file__).parent
@@ -203,9 +204,7 @@ def test_what_refers_to_the_package_can_be_sent_to_other_processes():
 
 
 def test_the_list_of_commands_shows_the_first_line_of_each():
-    app = application()
-    said = {c.callback.__name__: c.callback.__doc__ for c in app.registered_commands}
-    said |= {group.name: group.help for group in app.registered_groups}
-    assert {name: text.partition("\n")[0] for name, text in said.items()} == {
-        n: line for n, (_, line) in COMMANDS.items()
-    }
+    fedlsa = typer.main.get_command(app)
+    fedlsa.load(*COMMANDS)
+    said = {name: command.help.partition("\n")[0] for name, command in fedlsa.commands.items()}
+    assert said == {name: line for name, (_, line) in COMMANDS.items()}

@@ -33,4 +33,6 @@ def commands():
         if not hasattr(command, "commands"):
             yield " ".join(words), {flag: p for p in command.params for flag in p.opts}
 
-    return dict(walk(typer.main.get_command(command_line.application()), []))
+    fedlsa = typer.main.get_command(command_line.app)
+    fedlsa.load(*command_line.COMMANDS)
+    return dict(walk(fedlsa, []))

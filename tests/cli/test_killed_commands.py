@@ -54,7 +54,7 @@ OTHERWISE = {  # the same command with another wish
     "simulate": ("--rounds 2", "--rounds 3"), "simulate, a sweep": ("--rounds 2", "--rounds 3"),
     "plot": ("<d>", "<e>"), "theory": ("--rounds 3", "--rounds 4"), "theory, netCDF": ("--rounds 3", "--rounds 4"),
     "plan": ("0.5", "0.6"), "fit regression": ("b.csv ", ""), "fit value": ("0.5", "0.6"), "predict": ("0.5", "0.6"),
-    "evaluation": ("a.csv", "b.csv"), "explore": ("rounds=3", "rounds=4"), "network result": ("net ", "other "),
+    "evaluate": ("a.csv", "b.csv"), "explore": ("rounds=3", "rounds=4"), "network result": ("net ", "other "),
 }  # fmt: skip
 
 

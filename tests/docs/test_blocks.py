@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from fedlsa.cli.command_line import application
+from fedlsa.cli.command_line import COMMANDS, app
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -82,7 +82,8 @@ def printed(lines: list[str]) -> list[str]:
 
 def check_fedlsa(words: list[str]) -> None:
     """The command exists and its own parser takes the rest of the line; nothing runs."""
-    command = typer.main.get_command(application())
+    command = typer.main.get_command(app)
+    command.load(*COMMANDS)
     context = command.make_context("fedlsa", [], resilient_parsing=True)
     own = {flag for parameter in command.params for flag in parameter.opts} | {"--help"}
     rest = [word for word in words[1:] if word not in own]

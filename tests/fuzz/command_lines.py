@@ -14,7 +14,7 @@ import typer
 
 import fedlsa as fl
 from fedlsa.cli import main
-from fedlsa.cli.command_line import application
+from fedlsa.cli.command_line import COMMANDS, app
 from fedlsa.network.folder.setup import init
 
 PROBLEM = ("--agents", "3", "--states", "5", "--features", "2")
@@ -95,7 +95,9 @@ def options():
             return {path: [(p.opts[0], not p.is_flag) for p in command.params if p.param_type_name == "option"]}
         return {k: v for name, each in command.commands.items() for k, v in below(each, (*path, name)).items()}
 
-    return below(typer.main.get_command(application()), ())
+    fedlsa = typer.main.get_command(app)
+    fedlsa.load(*COMMANDS)
+    return below(fedlsa, ())
 
 
 def cases(count, seed):

@@ -13,15 +13,14 @@ from ..fitting import Regression
 from ..network.coordinator.budget import PrivacyBudget, affordable, least_error
 from ..network.protocol.privacy import LOCAL, UNITS, check_unit
 from . import parsing
-from .derived import AS_JSON, Given, Option, Options, option, takes
 from .display import print_json
+from .options import AS_JSON, Given, Option, Options, option, takes
 from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
 
-EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network budget like-*.csv --target charges --privacy 1 --unit record --row-clip 10
-
-fedlsa network budget --sites 10 --coefficients 8 --clip 1 --max-rounds 60 --privacy 1"""
+EXAMPLES = (
+    "fedlsa network budget like-*.csv --target charges --privacy 1 --unit record --row-clip 10",
+    "fedlsa network budget --sites 10 --coefficients 8 --clip 1 --max-rounds 60 --privacy 1",
+)
 BUDGET = Options(
     PrivacyBudget,
     {

@@ -11,7 +11,7 @@ from ..algorithms import METHODS, Algorithm, PowerStep
 from ..errors import ArgumentError
 from ..problems import FAMILIES, Problem, make
 from ..problems.arguments import Parameter
-from .derived import Option, Options, Words
+from .options import Option, Options, Words
 from .parsing import integers, reals, share
 
 USUAL = "garnet"  # the family that is meant without --problem

@@ -5,22 +5,22 @@ Only the command that is called is loaded, with all that it needs; of the others
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Iterable
 from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from .. import checks
 from ..errors import FedLSAError
 from . import complain
-from .derived import CommandGroup, in_words_of
 from .display import warnings_as_lines
+from .options import App, CommandGroup
 
 INTERRUPTED = 130
+UsageError: Any = typer.BadParameter.__base__  # for which typer has no public name
 HELP = (
     "Federated linear stochastic approximation: many agents, one linear system, few communications.\n\n"
     "[bold]FedLSA[/bold] averages what agents learn locally, and stalls at a bias when they differ; "
@@ -28,22 +28,16 @@ HELP = (
     "Simulate them here, save the results, draw the figures, have the exact errors without a simulation, fit "
     "one model to the files of many sites, or run across real sites."
 )
-EXAMPLES = """[bold]Try this[/bold]
-
-fedlsa simulate --agents 10 --local-steps 100 --rounds 200 --out out/first --plot out/first.png
-
-fedlsa plot out/first/*.nc --x samples --scale log --out out/samples.pdf
-
-fedlsa simulate --method scaffnew --probability 0.01 --sampling markov --thin 5
-
-fedlsa theory --agents 10 --perturbation 0 --local-steps 100 --plot out/parts.png
-
-fedlsa plan --agents 10 --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa
-
-fedlsa fit regression firm-*.csv --target invest --out model.json
-
-fedlsa network demo"""
-ClickException: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+EXAMPLES = (
+    "[bold]Try this[/bold]",
+    "fedlsa simulate --agents 10 --local-steps 100 --rounds 200 --out out/first --plot out/first.png",
+    "fedlsa plot out/first/*.nc --x samples --scale log --out out/samples.pdf",
+    "fedlsa simulate --method scaffnew --probability 0.01 --sampling markov --thin 5",
+    "fedlsa theory --agents 10 --perturbation 0 --local-steps 100 --plot out/parts.png",
+    "fedlsa plan --agents 10 --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa",
+    "fedlsa fit regression firm-*.csv --target invest --out model.json",
+    "fedlsa network demo",
+)
 COMMANDS = {  # the module of each, and the first line of its help
     "simulate": (
         "simulate_command",
@@ -82,13 +76,45 @@ COMMANDS = {  # the module of each, and the first line of its help
 }
 
 
+class LazyGroup(CommandGroup):
+    """The commands of the table: help and completion show a line of each, and the one that is called is loaded."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.commands = {name: TyperCommand(name, help=line) for name, (_, line) in COMMANDS.items()}
+
+    def load(self, *names: str) -> None:
+        """Put commands in the place of their lines."""
+        for name in names:
+            module = import_module(f".{COMMANDS[name][0]}", __package__)
+            self.commands[name] = typer.main.get_group(module.app).commands[name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is called, or whose words a shell completes."""
+        if args[0] in self.commands:
+            self.load(args[0])
+        return super().resolve_command(ctx, args)
+
+
+app = App(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(help=HELP, epilog="\n\n".join(EXAMPLES))
+def fedlsa(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
+    """What all commands share; `main` answers --version itself, for it needs nothing that may be missing."""
+
+
 def run(arguments: list[str]) -> int:
     """The exit code of a command line; whatever the user can cause ends as one line on standard error."""
     try:
         with warnings_as_lines():
             command = shlex.join(["fedlsa", *arguments]).encode(errors="replace").decode()  # it goes into files
-            known = application(_called(arguments or _being_completed()))
-            code = known(arguments, prog_name="fedlsa", standalone_mode=False, obj=command)
+            code = app(arguments, prog_name="fedlsa", standalone_mode=False, obj=command)
         if code == INTERRUPTED:  # typer has caught the interruption itself
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
@@ -96,9 +122,7 @@ def run(arguments: list[str]) -> int:
         return leave.code if isinstance(leave.code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         return complain("interrupted", INTERRUPTED)
-    except FedLSAError as error:
-        return complain(in_words_of(_command(arguments), str(error)))
-    except ClickException as error:
+    except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help has been shown
             return 2
         return complain(_usage(error, arguments))
@@ -106,7 +130,7 @@ def run(arguments: list[str]) -> int:
         raise
     except RecursionError:
         return complain("too deep: a path has at most some hundred folders, a formula as many brackets")
-    except (OSError, MemoryError, UnicodeError) as error:
+    except (FedLSAError, OSError, MemoryError, UnicodeError) as error:
         return complain(str(error) or type(error).__name__)
     except RuntimeError as error:
         if "start new thread" not in str(error):
@@ -114,33 +138,11 @@ def run(arguments: list[str]) -> int:
         return complain(f"{error}: the limit of processes is reached (ulimit -u)")
 
 
-def _called(arguments: list[str]) -> list[str]:
-    return [word for word in arguments if word in COMMANDS][:1]
-
-
-def _being_completed() -> list[str]:
-    """The words of which a shell asks how they may go on: bash says them in one variable, the others in another."""
-    return f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}".split()
-
-
-def _command(arguments: list[str]) -> Any:
-    """The command that the arguments name."""
-    command: Any = typer.main.get_command(application(_called(arguments)))
-    for word in arguments:
-        command = getattr(command, "commands", {}).get(word, command)
-    return command
-
-
 def _usage(error: Any, arguments: list[str]) -> str:
     """What is wrong with the command line, with the value that was given."""
-    context, kind = getattr(error, "ctx", None), type(error).__name__
-    if kind == "NoSuchOption" and context is not None:
-        flags = [flag for p in context.command.params for flag in (*p.opts, *p.secondary_opts) if flag[0] == "-"]
+    if hasattr(error, "option_name") and hasattr(error, "possibilities"):
+        flags = [flag for p in error.ctx.command.params for flag in (*p.opts, *p.secondary_opts) if flag[0] == "-"]
         return f"there is no option {error.option_name!r}{checks.did_you_mean(error.option_name, flags)}"
-    known = getattr(getattr(context, "command", None), "commands", {})
-    unknown = next((word for word in arguments if f"No such command {word!r}" in str(error.message)), None)
-    if unknown is not None:
-        return f"there is no command {unknown!r}{checks.did_you_mean(unknown, known)}"
     message = str(error.format_message())
     for option in getattr(getattr(error, "param", None), "opts", ()):
         given = [b for a, b in pairwise(arguments) if a == option]
@@ -148,27 +150,3 @@ def _usage(error: Any, arguments: list[str]) -> str:
         if given and repr(given[-1]) not in message:
             return f"{message}; got {given[-1]!r}"
     return message
-
-
-def fedlsa(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
-    """What all commands share; `main` answers --version itself, for it needs nothing that may be missing."""
-
-
-def application(called: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The command line with its commands, of which those that are `called` are loaded."""
-    app = CommandGroup(
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback(help=HELP, epilog=EXAMPLES)(fedlsa)
-    for name, (module, line) in COMMANDS.items():
-        if name not in called:
-            app.command(name, help=line)(lambda: None)
-            continue
-        loaded = vars(import_module(f".{module}", __package__))
-        if f"{name.upper()}_HELP" in loaded:  # a group of commands
-            app.add_typer(loaded["app"], name=name, help=loaded[f"{name.upper()}_HELP"])
-        else:
-            app.command(epilog=loaded[f"{name.upper()}_EXAMPLES"])(loaded[name])
-    return app

@@ -14,28 +14,25 @@ from ..errors import ArgumentError, NetworkError
 from ..fitting import Regression
 from ..network.folder.config import PORT, Network
 from . import parsing
-from .derived import CommandGroup, Given, option, switch, takes
+from .options import App, Given, option, switch, takes
 from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
 
-INIT_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network init net --sites 4 --host fl.example.org --target charges
-
-fedlsa network init net --site lisbon --site oslo --host 192.0.2.7 --discount 0.95 --features 'OneHot(64)'"""
-REQUEST_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network request site-1.zip
-
-fedlsa network request site-1 --new-key"""
-APPROVE_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network approve net site-1.csr
-
-fedlsa network approve net site-1.csr --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c03 d95b 42f7' --renew"""
+INIT_EXAMPLES = (
+    "fedlsa network init net --sites 4 --host fl.example.org --target charges",
+    "fedlsa network init net --site lisbon --site oslo --host 192.0.2.7 --discount 0.95 --features 'OneHot(64)'",
+)
+REQUEST_EXAMPLES = (
+    "fedlsa network request site-1.zip",
+    "fedlsa network request site-1 --new-key",
+)
+APPROVE_EXAMPLES = (
+    "fedlsa network approve net site-1.csr",
+    "fedlsa network approve net site-1.csr --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c03 d95b 42f7' --renew",
+)
 Folder = Annotated[Path, typer.Argument(help="What fedlsa network init made.", show_default=False, metavar="DIR")]
 Site = Annotated[str, typer.Argument(help="Its name.", show_default=False, metavar="SITE")]
 KEYS_PANEL, SITE_PANEL = "The coordinator: a network and its sites", "A site"  # of the help
-app = CommandGroup()
+app = App()
 
 
 def _enrolment() -> Any:
@@ -45,7 +42,7 @@ def _enrolment() -> Any:
     return enrolment
 
 
-@app.command(epilog=INIT_EXAMPLES, rich_help_panel=KEYS_PANEL)
+@app.command(examples=INIT_EXAMPLES, rich_help_panel=KEYS_PANEL)
 @takes(regression=REGRESSION_TASK, value=VALUE_TASK)
 def init(
     regression: Given,
@@ -88,7 +85,7 @@ def _grouped(digits: str) -> str:
     return grouped(digits)
 
 
-@app.command(epilog=REQUEST_EXAMPLES, rich_help_panel=SITE_PANEL)
+@app.command(examples=REQUEST_EXAMPLES, rich_help_panel=SITE_PANEL)
 def request(
     bundle: Path = typer.Argument(
         help="What the coordinator sent; or the site's folder, to ask again.", show_default=False, metavar="BUNDLE"
@@ -110,7 +107,7 @@ def request(
     print(f"install what they send back:  fedlsa network install {here} {site.name}.pem")
 
 
-@app.command(epilog=APPROVE_EXAMPLES, rich_help_panel=KEYS_PANEL)
+@app.command(examples=APPROVE_EXAMPLES, rich_help_panel=KEYS_PANEL)
 def approve(
     folder: Folder,
     request: Path = typer.Argument(help="What the site sent: NAME.csr.", show_default=False, metavar="REQUEST"),

@@ -10,19 +10,20 @@ import typer
 from ..errors import ArgumentError
 from ..explore.page_settings import PageSettings
 from . import parsing
-from .derived import option, switch
+from .options import App, option, switch
 
-EXPLORE_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa explore
-
-fedlsa explore "agents=50&local_steps=300"
-
-fedlsa explore --file north.csv --file south.csv "problem=files&target=response"
-
-fedlsa explore "agents=50&local_steps=300" --save error.pdf --save error.csv"""
+EXPLORE_EXAMPLES = (
+    "fedlsa explore",
+    'fedlsa explore "agents=50&local_steps=300"',
+    'fedlsa explore --file north.csv --file south.csv "problem=files&target=response"',
+    'fedlsa explore "agents=50&local_steps=300" --save error.pdf --save error.csv',
+)
 
 
+app = App()
+
+
+@app.command(examples=EXPLORE_EXAMPLES)
 def explore(
     settings: str = typer.Argument("", help="To open with: an address of the page, or what follows its question mark."),
     file: list[Path] | None = option(

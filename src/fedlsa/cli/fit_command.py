@@ -20,37 +20,32 @@ from ..fitting import fit as fit_sites
 from ..fitting.models import to_plain
 from ..fitting.sites.site_readers import MEMORY
 from . import parsing
-from .derived import AS_JSON, CommandGroup, Given, Option, Options, Words, option, switch, takes
 from .display import print_json, stages
+from .options import AS_JSON, App, Given, Option, Options, Words, option, switch, takes
 from .summaries import print_evaluation, print_fit, print_predictions, save_table
 from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE
 
 FIT_HELP = """Estimate one model from the files of all sites, with error bars.
 
 A site is a Parquet or CSV file. What is shared is the solution of the averaged system; see docs/data.md."""
-VALUE_EXAMPLES = """[bold]Examples[/bold]
+VALUE_EXAMPLES = (
+    "fedlsa fit value hospital-*.parquet --discount 0.95 --epsilon 0.02 --out model.json",
+    "fedlsa fit value lake-*.csv --discount 0.9 --features 'OneHot(16)' --trace 0.8 --plot values.png",
+    "fedlsa fit value pole-*.parquet --discount 0.99 --features 'Fourier(low=[-2.4, -0.2], high=[2.4, 0.2], order=3)'",
+)
+REGRESSION_EXAMPLES = (
+    "fedlsa fit regression firm-*.csv --target invest --out model.json",
+    "fedlsa fit regression firm-*.csv --target invest --columns value,capital --weight sites --baselines",
+)
+EVALUATE_EXAMPLES = (
+    "fedlsa evaluate model.json holdout.parquet",
+    "fedlsa evaluate model.json new-*.csv --out table.csv",
+)
 
-fedlsa fit value hospital-*.parquet --discount 0.95 --epsilon 0.02 --out model.json
-
-fedlsa fit value lake-*.csv --discount 0.9 --features 'OneHot(16)' --trace 0.8 --plot values.png
-
-fedlsa fit value pole-*.parquet --discount 0.99 --features 'Fourier(low=[-2.4, -0.2], high=[2.4, 0.2], order=3)'"""
-REGRESSION_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa fit regression firm-*.csv --target invest --out model.json
-
-fedlsa fit regression firm-*.csv --target invest --columns value,capital --weight sites --baselines"""
-EVALUATE_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa evaluate model.json holdout.parquet
-
-fedlsa evaluate model.json new-*.csv --out table.csv"""
-
-PREDICT_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa predict model.json new.csv
-
-fedlsa predict model.json new.parquet --level 0.9 --out table.csv"""
+PREDICT_EXAMPLES = (
+    "fedlsa predict model.json new.csv",
+    "fedlsa predict model.json new.parquet --level 0.9 --out table.csv",
+)
 
 MODEL: Any = typer.Argument(help="What fedlsa fit --out wrote.", show_default=False, metavar="MODEL.json")
 MANY_FILES: Any = {"show_default": False, "metavar": "FILE..."}
@@ -81,7 +76,7 @@ RUN = Options(
     },
     defaults={"memory": f"{MEMORY / 1e6:g}MB"},
 )
-app = CommandGroup(no_args_is_help=True)
+fits = App(no_args_is_help=True)
 
 
 def fit(
@@ -136,10 +131,15 @@ def _of_task(task: type, words: Words) -> Callable[..., None]:
 
 VALUE_HELP = "The value function of the policy that made the logs, by TD: columns of states, rewards and ends."
 REGRESSION_HELP = "A linear model of one column by others: least squares over all sites."
-app.command("value", help=VALUE_HELP, epilog=VALUE_EXAMPLES)(_of_task(Value, VALUE))
-app.command("regression", help=REGRESSION_HELP, epilog=REGRESSION_EXAMPLES)(_of_task(Regression, REGRESSION))
+fits.command("value", help=VALUE_HELP, examples=VALUE_EXAMPLES)(_of_task(Value, VALUE))
+fits.command("regression", help=REGRESSION_HELP, examples=REGRESSION_EXAMPLES)(_of_task(Regression, REGRESSION))
 
 
+app = App()
+app.add_typer(fits, name="fit", help=FIT_HELP)
+
+
+@app.command(examples=EVALUATE_EXAMPLES)
 def evaluate(
     context: typer.Context,
     model: Path = MODEL,
@@ -160,6 +160,7 @@ def evaluate(
         parsing.tell_saved(table)
 
 
+@app.command(examples=PREDICT_EXAMPLES)
 def predict(
     context: typer.Context,
     model: Path = MODEL,

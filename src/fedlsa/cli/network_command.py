@@ -14,27 +14,24 @@ from ..network.folder.config import Network
 from ..network.protocol.privacy import LOCAL, UNITS
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
 from . import budget_command, enrolment_command, nvflare_command, parsing, site_command
-from .derived import AS_JSON, CommandGroup, Given, Option, Options, option, switch, takes
 from .display import print_json
 from .enrolment_command import SITE_PANEL, Folder
+from .options import AS_JSON, App, Given, Option, Options, option, switch, takes
 from .task_options import BY_HAND, EPSILON
 
 NETWORK_HELP = """Run the same recursion across real sites.
 
 The [bold]coordinator[/bold] runs init, approve, serve and start; a [bold]site[/bold] runs request, install and join. \
 What may leave a site its own policy says. See docs/network.md."""
-START_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network start net --epsilon 0.02
-
-fedlsa network start net --method scaffnew --step-size 0.01 --local-steps 500 --rounds 40 --name trial --detach
-
-fedlsa network start net --epsilon 0.05 --clip 1 --noise 0.5 --quantise 16"""
-JOIN_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network join site-1 --data site.parquet
-
-fedlsa network join /srv/fedlsa/site-1 --loader hospital.records:load --yes"""
+START_EXAMPLES = (
+    "fedlsa network start net --epsilon 0.02",
+    "fedlsa network start net --method scaffnew --step-size 0.01 --local-steps 500 --rounds 40 --name trial --detach",
+    "fedlsa network start net --epsilon 0.05 --clip 1 --noise 0.5 --quantise 16",
+)
+JOIN_EXAMPLES = (
+    "fedlsa network join site-1 --data site.parquet",
+    "fedlsa network join /srv/fedlsa/site-1 --loader hospital.records:load --yes",
+)
 
 START = Options(
     StartOptions,
@@ -85,11 +82,12 @@ START = Options(
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
 NO_PAGE = switch("--no-page", "Without the live page.")
 PAGE_ADDRESS = option("That the page listens on: who reaches it can read it.", "127.0.0.1")
-app = CommandGroup(no_args_is_help=True)
-app.add_typer(enrolment_command.app)
-app.command(epilog=budget_command.EXAMPLES)(budget_command.budget)
-app.add_typer(nvflare_command.app)
-app.add_typer(site_command.app)
+app, network = App(), App(no_args_is_help=True)
+app.add_typer(network, name="network", help=NETWORK_HELP)
+network.add_typer(enrolment_command.app)
+network.command(examples=budget_command.EXAMPLES)(budget_command.budget)
+network.add_typer(nvflare_command.app)
+network.add_typer(site_command.app)
 
 
 def say(line: str) -> None:
@@ -98,7 +96,7 @@ def say(line: str) -> None:
     print(f"fedlsa: {line}" if loud else line, file=sys.stderr if loud else sys.stdout, flush=True)
 
 
-@app.command()
+@network.command()
 def serve(
     folder: Folder,
     no_page: bool = NO_PAGE,
@@ -114,7 +112,7 @@ def serve(
     serving.serve(folder, page=page, nvflare=nvflare, say=say)
 
 
-@app.command(epilog=START_EXAMPLES)
+@network.command(examples=START_EXAMPLES)
 @takes(run=START)
 def start(
     folder: Folder,
@@ -139,7 +137,7 @@ def start(
     print_json(**coordinator.outcome(folder, begun.name))
 
 
-@app.command()
+@network.command()
 def status(folder: Folder, name: Experiment = None, json: bool = AS_JSON) -> None:
     """Where a run stands, and which sites are there."""
     from ..network.coordinator import commands as coordinator
@@ -150,7 +148,7 @@ def status(folder: Folder, name: Experiment = None, json: bool = AS_JSON) -> Non
         say(coordinator.status(folder, name))
 
 
-@app.command()
+@network.command()
 def stop(folder: Folder, name: Experiment = None) -> None:
     """End a run after the round that is open; what it has so far is its result."""
     from ..network.coordinator import commands as coordinator
@@ -158,7 +156,7 @@ def stop(folder: Folder, name: Experiment = None) -> None:
     say(coordinator.stop(folder, name))
 
 
-@app.command()
+@network.command()
 def result(
     context: typer.Context,
     folder: Folder,
@@ -189,7 +187,7 @@ def result(
         parsing.tell_saved(file, fitted)
 
 
-@app.command()
+@network.command()
 def audit(
     folder: Folder,
     head: str | None = option("That an earlier call printed: the log must still hold it.", shown="not compared"),
@@ -206,7 +204,7 @@ def audit(
         say(text)
 
 
-@app.command(epilog=JOIN_EXAMPLES, rich_help_panel=SITE_PANEL)
+@network.command(examples=JOIN_EXAMPLES, rich_help_panel=SITE_PANEL)
 def join(
     folder: Path = typer.Argument(
         help="What fedlsa network request made, with the certificate in it.", show_default=False, metavar="FOLDER"
@@ -237,7 +235,7 @@ def join(
     joining.join(folder, data=data, loader=loader, proxy=proxy, nvflare=nvflare, page=page, agree=agree, say=say)
 
 
-@app.command()
+@network.command()
 def demo(folder: Path | None = option("Keep everything there.", shown="a temporary folder, removed")) -> None:
     """Try it on this machine: a coordinator and four sites over TLS, one of them killed and brought back."""
     from ..network import demo as trial

@@ -10,22 +10,21 @@ import typer
 from .. import checks
 from ..network.folder.config import Network
 from . import parsing
-from .derived import CommandGroup, option
 from .enrolment_command import Folder
+from .options import App, option
 
-KIT_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network nvflare-kit net kit --host fl.example.org
-
-fedlsa network nvflare-harden kits/site-1 --socket /run/fedlsa/site-1.sock"""
+KIT_EXAMPLES = (
+    "fedlsa network nvflare-kit net kit --host fl.example.org",
+    "fedlsa network nvflare-harden kits/site-1 --socket /run/fedlsa/site-1.sock",
+)
 FLARE_PORT = 8002
 FlareFolder = Annotated[
     Path, typer.Argument(help="What nvflare package made for this side.", show_default=False, metavar="KIT")
 ]
-app = CommandGroup()
+app = App()
 
 
-@app.command("nvflare-kit", epilog=KIT_EXAMPLES, rich_help_panel="Over NVIDIA FLARE")
+@app.command("nvflare-kit", examples=KIT_EXAMPLES, rich_help_panel="Over NVIDIA FLARE")
 def nvflare_kit(
     folder: Folder,
     out: Path = typer.Argument(help="A new folder.", show_default=False, metavar="OUT"),
@@ -43,7 +42,7 @@ def nvflare_kit(
     print(f"made {out}: send each site its NAME.yaml and README.md; how to go on: {out / 'README.md'}")
 
 
-@app.command("nvflare-harden", epilog=KIT_EXAMPLES, rich_help_panel="Over NVIDIA FLARE")
+@app.command("nvflare-harden", examples=KIT_EXAMPLES, rich_help_panel="Over NVIDIA FLARE")
 def nvflare_harden(
     kit: FlareFolder,
     socket: Path = option("Where this machine's fedlsa listens for it.", ...),

@@ -21,27 +21,28 @@ from ..results.result_files import CURVE_SUFFIXES
 from ..theory.planner import Plan
 from . import parsing
 from .choices import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods, described
-from .derived import AS_JSON, Given, in_words_of, option, switch, takes
 from .display import live_bar, print_json
+from .options import AS_JSON, App, Given, in_words_of, option, switch, takes
 from .summaries import ERROR_PARTS, print_exact, print_plans
 
 DIGITS = 5e-4  # relative, of the stability limit: as many as the table shows
 EARLY = 50  # rounds that are all drawn: on a logarithmic axis they take most of the room
 MAX_GROUPS = 8  # of different agents, up to which a stability limit with control variates takes seconds
-THEORY_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa theory --perturbation 0 --local-steps 1000 --plot parts.png
-
-fedlsa theory --agents 10 --method scafflsa --method scaffnew --step-size 0.2"""
-PLAN_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa plan --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa --plot trade-off.png
-
-fedlsa plan --perturbation 0 --rounds 50 --max-samples 5000 --method scafflsa
-
-fedlsa plan --perturbation 0 --samples 10000 --method fedlsa"""
+THEORY_EXAMPLES = (
+    "fedlsa theory --perturbation 0 --local-steps 1000 --plot parts.png",
+    "fedlsa theory --agents 10 --method scafflsa --method scaffnew --step-size 0.2",
+)
+PLAN_EXAMPLES = (
+    "fedlsa plan --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa --plot trade-off.png",
+    "fedlsa plan --perturbation 0 --rounds 50 --max-samples 5000 --method scafflsa",
+    "fedlsa plan --perturbation 0 --samples 10000 --method fedlsa",
+)
 
 
+app = App()
+
+
+@app.command(examples=THEORY_EXAMPLES)
 @takes(problem=PROBLEM, methods=BASIC_METHODS)
 def theory(
     context: typer.Context,
@@ -97,6 +98,7 @@ def _limit(end: exactly.Stationary, unstable_from: float) -> dict[str, Any]:
     return {"stable": end.stable, "radius": end.radius, "stationary": law or None, "unstable_from": unstable_from}
 
 
+@app.command(examples=PLAN_EXAMPLES)
 @takes(problem=PROBLEM)
 def plan(
     context: typer.Context,

@@ -38,8 +38,8 @@ from ..experiments.experiment import (
 from ..figures import theme
 from ..problems.garnet import PRESETS
 from ..theory.threads import cores
-from .derived import AS_JSON, named, option, switch
 from .display import print_all, print_json
+from .options import AS_JSON, App, named, option, switch
 from .parsing import check_target
 
 ENGINES = ("cpu", "cuda", "auto")
@@ -48,15 +48,17 @@ INSTANCES, QUICK_INSTANCES = 10, 0
 MOST_PROCESSES = 4  # that compute and draw: each holds NumPy, Numba and matplotlib
 SECONDS_BETWEEN_TABLES, SECONDS_BETWEEN_LINES = 0.2, 10.0  # on a terminal, and elsewhere
 MOST_PANELS = 10  # of the experiment in work, shown at once
-REPRODUCE_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa reproduce --quick
-
-fedlsa reproduce fig1 debiased --preset paper
-
-fedlsa reproduce all --ray local --out out"""
+REPRODUCE_EXAMPLES = (
+    "fedlsa reproduce --quick",
+    "fedlsa reproduce fig1 debiased --preset paper",
+    "fedlsa reproduce all --ray local --out out",
+)
 
 
+app = App()
+
+
+@app.command(examples=REPRODUCE_EXAMPLES)
 def reproduce(
     name: list[str] | None = typer.Argument(
         None,

@@ -20,27 +20,23 @@ from ..problems import Problem
 from ..results.sweeps import separate, stack
 from . import parsing
 from .choices import ALL_METHODS, PROBLEM, described, sweep_axes
-from .derived import AS_JSON, Given, Option, Options, option, switch, takes
 from .display import live_bar, print_json
+from .options import AS_JSON, App, Given, Option, Options, option, switch, takes
 from .summaries import print_table
 
 if TYPE_CHECKING:
     import xarray as xr
 
-SIMULATE_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa simulate --local-steps 1000 --plot drift.png
-
-fedlsa simulate --method fedlsa --method scafflsa --method scaffnew --seeds 20 --out out/three
-
-fedlsa simulate --problem ring --step-size 0.05,0.1 --local-steps 10,100 --out sweep.nc
-
-fedlsa simulate --method fedlsa --step-size 0.5 --power 0.7 --participation 0.3 --out run.nc"""
-PLOT_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa plot fedlsa.nc scafflsa.nc
-
-fedlsa plot out/*.nc --x samples --scale log --title "Error against data" --out figure.pdf"""
+SIMULATE_EXAMPLES = (
+    "fedlsa simulate --local-steps 1000 --plot drift.png",
+    "fedlsa simulate --method fedlsa --method scafflsa --method scaffnew --seeds 20 --out out/three",
+    "fedlsa simulate --problem ring --step-size 0.05,0.1 --local-steps 10,100 --out sweep.nc",
+    "fedlsa simulate --method fedlsa --step-size 0.5 --power 0.7 --participation 0.3 --out run.nc",
+)
+PLOT_EXAMPLES = (
+    "fedlsa plot fedlsa.nc scafflsa.nc",
+    'fedlsa plot out/*.nc --x samples --scale log --title "Error against data" --out figure.pdf',
+)
 RUN = Options(
     engine.simulate_grid,
     {
@@ -61,6 +57,10 @@ RUN = Options(
 )
 
 
+app = App()
+
+
+@app.command(examples=SIMULATE_EXAMPLES)
 @takes(problem=PROBLEM, methods=ALL_METHODS, run=RUN)
 def simulate(
     context: typer.Context,
@@ -130,6 +130,7 @@ def _run(
         raise
 
 
+@app.command(examples=PLOT_EXAMPLES)
 def plot(
     context: typer.Context,
     result: list[Path] = typer.Argument(help="Files that fedlsa simulate --out wrote.", show_default=False),

@@ -9,27 +9,25 @@ import typer
 
 from ..errors import NetworkError
 from ..network.folder.config import SiteFolder
-from .derived import AS_JSON, CommandGroup, option, switch
 from .display import print_json
 from .enrolment_command import SITE_PANEL
+from .options import AS_JSON, App, option, switch
 
-LEDGER_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network ledger site-1
-
-fedlsa network ledger site-1 --json > ledger.json"""
-ALLOW_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network allow site-1
-
-fedlsa network allow site-1 trial"""
+LEDGER_EXAMPLES = (
+    "fedlsa network ledger site-1",
+    "fedlsa network ledger site-1 --json > ledger.json",
+)
+ALLOW_EXAMPLES = (
+    "fedlsa network allow site-1",
+    "fedlsa network allow site-1 trial",
+)
 SiteDir = Annotated[
     Path, typer.Argument(help="What fedlsa network request made.", show_default=False, metavar="FOLDER")
 ]
-app = CommandGroup()
+app = App()
 
 
-@app.command(epilog=LEDGER_EXAMPLES, rich_help_panel=SITE_PANEL)
+@app.command(examples=LEDGER_EXAMPLES, rich_help_panel=SITE_PANEL)
 def ledger(
     folder: SiteDir,
     last: int = typer.Option(20, help="Entries to show.", min=0),
@@ -51,7 +49,7 @@ def ledger(
         print(line)
 
 
-@app.command(epilog=ALLOW_EXAMPLES, rich_help_panel=SITE_PANEL)
+@app.command(examples=ALLOW_EXAMPLES, rich_help_panel=SITE_PANEL)
 def allow(
     folder: SiteDir,
     run: Annotated[

@@ -9,7 +9,7 @@ from ..fitting import Regression, Value
 from ..fitting.tasks import COVARIANCES, MISSING, WEIGHTS, Task
 from . import parsing
 from .choices import METHOD_NAMES
-from .derived import Given, Option, Options, Words
+from .options import Given, Option, Options, Words
 
 BY_HAND: Words = {  # of every run on sites' data, here and on a network
     "method": Option(f"{METHOD_NAMES}.", names=METHODS),

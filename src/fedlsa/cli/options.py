@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from ..errors import ArgumentError
+from .. import checks
+from ..errors import ArgumentError, FedLSAError, UnknownNameError
 
 MISSING, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 CONNECTIVES = {"and", "or", "alone", "together"}  # what an error may say between names of arguments
@@ -31,19 +32,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Reader = Callable[[str, Any], Any]  # from the flag and the value that typer gives to the argument
 
 
-class OnceEach(TyperCommand):
-    """A command that takes each option once, unless it is a list: typer would keep the last without a word."""
-
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
-        own = inspect.signature(self.callback, eval_str=True).parameters if self.callback else {}
-        for parameter in self.params:  # some versions of click lose what typer says of arguments
-            if parameter.param_type_name == "argument" and parameter.name in own:
-                said = (own[parameter.name].default, *getattr(own[parameter.name].annotation, "__metadata__", ()))
-                vars(parameter)["help"] = next((s.help for s in said if hasattr(s, "help")), None)
+class Command(TyperCommand):
+    """A command that takes each option once, unless it is a list, and whose errors name options, not arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments that are left; an option that is given again is an error."""
+        """The arguments that are left; an option that is given again is an error: typer would keep the last."""
         given, rest = list(args), super().parse_args(ctx, args)
         again = Counter(p for p in self.make_parser(ctx).parse_args(given)[2] if p.param_type_name == "option")
         for parameter, times in again.items():
@@ -52,16 +45,37 @@ class OnceEach(TyperCommand):
                 raise ArgumentError(f"{flags} must be given once; got it {times} times")
         return rest
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; an error of the library is told in the words of the command line."""
+        try:
+            return super().invoke(ctx)
+        except FedLSAError as error:
+            raise FedLSAError(in_words_of(self, str(error))) from error
 
-class CommandGroup(typer.Typer):
-    """Commands under one name, whose help is written with rich's markup."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(rich_markup_mode="rich", **more)
+class CommandGroup(TyperGroup):
+    """A group of commands; one that it does not have is answered with the nearest that it has."""
 
-    def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
-        """A decorator: the function becomes a command."""
-        return super().command(name, cls=OnceEach, **more)
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name."""
+        if cmd_name not in self.commands and not ctx.resilient_parsing:
+            raise UnknownNameError(f"there is no command {cmd_name!r}{checks.did_you_mean(cmd_name, self.commands)}")
+        return super().get_command(ctx, cmd_name)
+
+
+class App(typer.Typer):
+    """Commands in one place, whose help is written with rich's markup."""
+
+    def __init__(self, cls: type[CommandGroup] = CommandGroup, **more: Any) -> None:
+        super().__init__(cls=cls, rich_markup_mode="rich", **more)
+
+    def command(
+        self, name: str | None = None, *, examples: Iterable[str] = (), **more: Any
+    ) -> Callable[[Function], Function]:
+        """A decorator: the function becomes a command; examples : command lines that end its help."""
+        if examples:
+            more["epilog"] = "\n\n".join(["[bold]Examples[/bold]", *examples])
+        return super().command(name, cls=Command, **more)
 
 
 def named(help: str, names: Iterable[str]) -> dict[str, Any]:
