@@ -11,7 +11,7 @@ from PIL import Image
 
 import fedlsa as fl
 from fedlsa import engine
-from fedlsa.cli import parsing, simulate_command
+from fedlsa.cli import problem_options, simulate_command
 from fedlsa.errors import DivergenceWarning
 
 SMALL = ["simulate", "--agents", "4", "--states", "12", "--rounds", "20", "--seeds", "3", "--local-steps", "5"]
@@ -77,9 +77,9 @@ def test_scaffnew_communicates_as_often_as_the_others_unless_told(fedlsa):
 
 
 def test_a_share_of_the_agents_is_written_with_a_point():
-    assert [parsing.share("--participation", t) for t in ("1.0", "0.3")] == [1.0, 0.3]
+    assert [problem_options.share("--participation", t) for t in ("1.0", "0.3")] == [1.0, 0.3]
     with pytest.raises(fl.errors.ArgumentTypeError, match="--participants is for a count"):
-        parsing.share("--participation", "1")
+        problem_options.share("--participation", "1")
 
 
 def test_several_methods_and_one_file_name_give_a_file_each(fedlsa, tmp_path):

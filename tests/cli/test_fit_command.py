@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import fedlsa as fl
-from fedlsa.cli.parsing import feature_map, prefix_or_names, size
+from fedlsa.cli.task_options import feature_map, prefix_or_names, size
 from fedlsa.errors import FedLSAError
 
 D = 3  # features; with the intercept 4 coefficients

@@ -4,7 +4,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa import experiments
-from fedlsa.cli import choices
+from fedlsa.cli import problem_options
 from fedlsa.network.folder import setup
 
 WRITING = [  # with inputs that are not there, which would be the complaint of a command that has begun
@@ -40,7 +40,7 @@ def test_every_option_that_names_a_file_to_be_written_is_tried_below(commands):
 def test_a_file_that_exists_is_left_alone(fedlsa, tmp_path, monkeypatch, line, flag, name):
     if line.startswith("explore"):
         pytest.importorskip("marimo")
-    for module, function in ((choices, "make"), (experiments, "reproduce")):
+    for module, function in ((problem_options, "make"), (experiments, "reproduce")):
         monkeypatch.setattr(module, function, lambda *_, **__: pytest.fail("it began"))
     file = tmp_path / name / "report" if line == "reproduce" else tmp_path / name
     file.parent.mkdir(exist_ok=True)

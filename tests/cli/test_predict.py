@@ -9,7 +9,7 @@ from PIL import Image
 
 import fedlsa as fl
 from fedlsa import theory
-from fedlsa.cli.choices import as_options
+from fedlsa.cli.problem_options import as_options
 
 PROBLEM = ["--agents", "4", "--perturbation", "0", "--features", "8"]
 THEORY, PLAN = ["theory", *PROBLEM], ["plan", *PROBLEM]
@@ -74,7 +74,7 @@ def test_theory_says_in_words_that_a_setting_is_unstable(fedlsa):
 
 
 def test_theory_leaves_out_a_limit_that_takes_minutes_unless_asked(fedlsa, monkeypatch):
-    monkeypatch.setattr("fedlsa.cli.predict_command.MAX_GROUPS", 1)
+    monkeypatch.setattr("fedlsa.cli.theory_command.MAX_GROUPS", 1)
     _, out, _ = fedlsa(*THEORY, "--method", "scafflsa", "--rounds", "5")
     assert row(out, "SCAFFLSA")[-1] == "-"
     assert "--limit finds them" in out

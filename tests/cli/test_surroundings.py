@@ -11,7 +11,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.cli import main
-from fedlsa.cli.parsing import check_target
+from fedlsa.cli.outputs import Outputs
 from fedlsa.engine.progress import notice
 from fedlsa.files import csv_bytes
 from fedlsa.installation import extra_of
@@ -182,9 +182,10 @@ def test_what_cannot_be_printed_is_saved_all_the_same(tmp_path, command):
 def test_a_table_knows_its_command_with_every_blank_in_it(tmp_path, command):
     path = tmp_path / "table.csv"
     path.write_bytes(csv_bytes([["a"], [1]], command))
-    check_target("--out", path, False, command)
+    Outputs(command, False).check("--out", path, ())
+    other = command.replace("  ", " ").replace("\n", "x") + " --other"
     with pytest.raises(fl.errors.ArgumentError, match="--force replaces it"):
-        check_target("--out", path, False, command.replace("  ", " ").replace("\n", "x") + " --other")
+        Outputs(other, False).check("--out", path, ())
 
 
 def test_a_complaint_does_not_go_to_standard_output():

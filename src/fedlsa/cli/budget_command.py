@@ -12,10 +12,9 @@ from ..errors import ArgumentError
 from ..fitting import Regression
 from ..network.coordinator.budget import PrivacyBudget, affordable, least_error
 from ..network.protocol.privacy import LOCAL, UNITS, check_unit
-from . import parsing
-from .display import print_json
 from .options import AS_JSON, Given, Option, Options, option, takes
-from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
+from .outputs import print_json
+from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task, site_files
 
 EXAMPLES = (
     "fedlsa network budget like-*.csv --target charges --privacy 1 --unit record --row-clip 10",
@@ -86,7 +85,7 @@ def budget(
         return
     task = chosen_task(regression, value) or Regression("y")
     check_unit(given["unit"], isinstance(task, Regression))
-    moments, rows = example_moments(parsing.site_files(files), task)
+    moments, rows = example_moments(site_files(files), task)
     if given["rows"] is None:
         given["rows"] = rows
     asked = PrivacyBudget(**given)

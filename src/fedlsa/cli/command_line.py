@@ -6,6 +6,10 @@ Only the command that is called is loaded, with all that it needs; of the others
 from __future__ import annotations
 
 import shlex
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any
@@ -14,9 +18,8 @@ import typer
 from typer.core import TyperCommand
 
 from .. import checks
-from ..errors import FedLSAError
+from ..errors import FedLSAError, FedLSAWarning
 from . import complain
-from .display import warnings_as_lines
 from .options import App, CommandGroup
 
 INTERRUPTED = 130
@@ -48,11 +51,11 @@ COMMANDS = {  # the module of each, and the first line of its help
         "Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA.",
     ),
     "theory": (
-        "predict_command",
+        "theory_command",
         "The exact expected error of methods, split into start, drift and noise, for i.i.d. observations.",
     ),
     "plan": (
-        "predict_command",
+        "theory_command",
         "The cheapest run of each method that reaches a target, by exact errors, and the command that runs it.",
     ),
     "explore": (
@@ -136,6 +139,23 @@ def run(arguments: list[str]) -> int:
         if "start new thread" not in str(error):
             raise
         return complain(f"{error}: the limit of processes is reached (ulimit -u)")
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Each warning of fedlsa as one line on standard error; those of others as they come."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FedLSAWarning)
+        usual = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, FedLSAWarning):
+                print(f"fedlsa: warning: {' '.join(str(message).split())}", file=sys.stderr)
+            else:
+                usual(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _usage(error: Any, arguments: list[str]) -> str:

@@ -13,8 +13,8 @@ from .. import checks
 from ..errors import ArgumentError, NetworkError
 from ..fitting import Regression
 from ..network.folder.config import PORT, Network
-from . import parsing
-from .options import App, Given, option, switch, takes
+from .options import App, Given, argument, option, switch, takes
+from .outputs import check_writable
 from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
 
 INIT_EXAMPLES = (
@@ -29,10 +29,10 @@ APPROVE_EXAMPLES = (
     "fedlsa network approve net site-1.csr",
     "fedlsa network approve net site-1.csr --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c03 d95b 42f7' --renew",
 )
-Folder = Annotated[Path, typer.Argument(help="What fedlsa network init made.", show_default=False, metavar="DIR")]
-Site = Annotated[str, typer.Argument(help="Its name.", show_default=False, metavar="SITE")]
+Folder = Annotated[Path, argument("What fedlsa network init made.", "DIR")]
+Site = Annotated[str, argument("Its name.", "SITE")]
 KEYS_PANEL, SITE_PANEL = "The coordinator: a network and its sites", "A site"  # of the help
-app = App()
+network = App(no_args_is_help=True)
 
 
 def _enrolment() -> Any:
@@ -42,12 +42,12 @@ def _enrolment() -> Any:
     return enrolment
 
 
-@app.command(examples=INIT_EXAMPLES, rich_help_panel=KEYS_PANEL)
+@network.command(examples=INIT_EXAMPLES, rich_help_panel=KEYS_PANEL)
 @takes(regression=REGRESSION_TASK, value=VALUE_TASK)
 def init(
     regression: Given,
     value: Given,
-    folder: Path = typer.Argument(help="A new folder.", show_default=False, metavar="DIR"),
+    folder: Path = argument("A new folder.", "DIR"),
     host: str = option("Address or name by which sites reach the coordinator.", ...),
     sites: int | None = option("How many: site-1, site-2, ..."),
     site: list[str] | None = option("Or their names, one option each."),
@@ -62,7 +62,7 @@ def init(
             f"--sites or --site must be given, one of them; got {'neither' if sites is None else 'both'}"
         )
     task = chosen_task(regression, value)
-    parsing.check_target("the folder", folder)
+    check_writable("the folder", folder)
     named = (
         checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES) if sites is not None else list(site or ())
     )
@@ -85,11 +85,9 @@ def _grouped(digits: str) -> str:
     return grouped(digits)
 
 
-@app.command(examples=REQUEST_EXAMPLES, rich_help_panel=SITE_PANEL)
+@network.command(examples=REQUEST_EXAMPLES, rich_help_panel=SITE_PANEL)
 def request(
-    bundle: Path = typer.Argument(
-        help="What the coordinator sent; or the site's folder, to ask again.", show_default=False, metavar="BUNDLE"
-    ),
+    bundle: Path = argument("What the coordinator sent; or the site's folder, to ask again.", "BUNDLE"),
     folder: Path | None = option("Where the site keeps keys, policy and state.", shown="the bundle's name"),
     new_key: bool = switch("--new-key", "Make new keys; policy, ledger and state stay."),
 ) -> None:
@@ -107,10 +105,10 @@ def request(
     print(f"install what they send back:  fedlsa network install {here} {site.name}.pem")
 
 
-@app.command(examples=APPROVE_EXAMPLES, rich_help_panel=KEYS_PANEL)
+@network.command(examples=APPROVE_EXAMPLES, rich_help_panel=KEYS_PANEL)
 def approve(
     folder: Folder,
-    request: Path = typer.Argument(help="What the site sent: NAME.csr.", show_default=False, metavar="REQUEST"),
+    request: Path = argument("What the site sent: NAME.csr.", "REQUEST"),
     fingerprint: str | None = option("As the site reads it to you.", shown="it is shown, and you are asked"),
     renew: bool = switch("--renew", "Replace the certificate that the site has."),
 ) -> None:
@@ -130,10 +128,10 @@ def approve(
     print(f"approved {asked.name} until {end:%Y-%m-%d}: send it {made}, which is no secret")
 
 
-@app.command(rich_help_panel=SITE_PANEL)
+@network.command(rich_help_panel=SITE_PANEL)
 def install(
-    folder: Path = typer.Argument(help="The site's folder.", show_default=False, metavar="DIR"),
-    certificate: Path = typer.Argument(help="What the coordinator sent: NAME.pem.", show_default=False, metavar="FILE"),
+    folder: Path = argument("The site's folder.", "DIR"),
+    certificate: Path = argument("What the coordinator sent: NAME.pem.", "FILE"),
 ) -> None:
     """At a site: put its certificate beside its keys, if it is for them and from this network."""
     enrolment = _enrolment()
@@ -145,14 +143,14 @@ def install(
     print(f"then:  fedlsa network join {here} --data FILE.parquet")
 
 
-@app.command(rich_help_panel=KEYS_PANEL)
+@network.command(rich_help_panel=KEYS_PANEL)
 def revoke(folder: Folder, site: Site) -> None:
     """Take a site's certificate away: it is refused from now on, and its keys are never approved again."""
     _enrolment().revoke(folder, site)
     print(f"revoked: {site} is refused from now on. To come back it makes new keys (fedlsa network request --new-key)")
 
 
-@app.command(rich_help_panel=KEYS_PANEL)
+@network.command(rich_help_panel=KEYS_PANEL)
 def renew(folder: Folder) -> None:
     """A new server certificate from the same authority; sites need nothing new."""
     from ..network.folder import setup
@@ -162,7 +160,7 @@ def renew(folder: Folder) -> None:
     print(f"new certificate, good until {end:%Y-%m-%d}; restart serve")
 
 
-@app.command("add-site", rich_help_panel=KEYS_PANEL)
+@network.command("add-site", rich_help_panel=KEYS_PANEL)
 def add_site(folder: Folder, site: Site) -> None:
     """Add a site; runs that have begun go on without it."""
     from ..network.folder import setup
@@ -171,7 +169,7 @@ def add_site(folder: Folder, site: Site) -> None:
     print(f"added {site}: send it {made}, and approve its request")
 
 
-@app.command("remove-site", rich_help_panel=KEYS_PANEL)
+@network.command("remove-site", rich_help_panel=KEYS_PANEL)
 def remove_site(folder: Folder, site: Site) -> None:
     """Take a site off the list; its certificate is revoked."""
     from ..network.folder import setup

@@ -9,8 +9,8 @@ import typer
 
 from ..errors import ArgumentError
 from ..explore.page_settings import PageSettings
-from . import parsing
-from .options import App, option, switch
+from .options import FORCE, App, option, switch
+from .outputs import Outputs
 
 EXPLORE_EXAMPLES = (
     "fedlsa explore",
@@ -38,7 +38,7 @@ def explore(
     simulated: bool = switch("--simulated", "With --save: simulated seeds on top.", "Output"),
     copy: Path | None = option("Write the page as a marimo notebook of your own: FILE.py.", None, "Output"),
     agents: bool = switch("--agents", "With --save: the picture of where the agents go.", "Output"),
-    force: bool = switch("--force", "Replace a file that exists.", "Output"),
+    force: bool = FORCE,
 ) -> None:
     """Move sliders and see client drift: a page in your browser, served from this machine alone."""
     from ..explore import page_server
@@ -58,7 +58,7 @@ def explore(
         raise ArgumentError("--copy must stand without --save; got both")
     if copy is not None:
         for path, content in page_server.notebook_files(copy).items():
-            parsing.check_target("--copy", path, force or (path.is_file() and path.read_bytes() == content))
+            Outputs("", force or (path.is_file() and path.read_bytes() == content)).check("--copy", path, ())
         page_server.copy_notebook(copy)
         print(f"saved {copy}; open it with: marimo edit {copy}")
     elif save:
@@ -68,10 +68,11 @@ def explore(
         q = Question.of(chosen, tuple(files))
         seeds = simulated and chosen.sampling == "iid"
         for path in save:
-            parsing.check_target("--save", path, force, take.command(q, seeds, path.name, agents))
+            Outputs(take.command(q, seeds, path.name, agents), force).check("--save", path, ())
+        saved = Outputs("", force)
         for path, write in take.writers(q, save, simulated, agents).items():
-            parsing.write(path, write, force=force)
-            parsing.tell_saved(path)
+            saved.save(path, write)
+        saved.print_saved()
     else:
         page_server.serve(chosen, files, host, port, browser)
         page_server.leave()

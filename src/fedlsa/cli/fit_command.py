@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
+from rich.table import Table
 
 from .. import checks, figures
 from ..errors import ArgumentError
 from ..figures import theme
-from ..fitting import Fit, Regression, Value
+from ..fitting import Fit, Prediction, Regression, Residuals, TDErrors, Value, WaldTest
 from ..fitting import evaluate as on_holdout
 from ..fitting import fit as fit_sites
 from ..fitting.models import to_plain
 from ..fitting.sites.site_readers import MEMORY
-from . import parsing
-from .display import print_json, stages
-from .options import AS_JSON, App, Given, Option, Options, Words, option, switch, takes
-from .summaries import print_evaluation, print_fit, print_predictions, save_table
-from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE
+from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
+from .outputs import Outputs, number, print_all, print_json, stages, table
+from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE, site_files, size
 
 FIT_HELP = """Estimate one model from the files of all sites, with error bars.
 
@@ -47,9 +46,9 @@ PREDICT_EXAMPLES = (
     "fedlsa predict model.json new.parquet --level 0.9 --out table.csv",
 )
 
-MODEL: Any = typer.Argument(help="What fedlsa fit --out wrote.", show_default=False, metavar="MODEL.json")
-MANY_FILES: Any = {"show_default": False, "metavar": "FILE..."}
-FILES: Any = typer.Argument(help="One file per site: .parquet or .csv.", **MANY_FILES)
+ROWS = SITES = 20  # that are shown at most
+MODEL = argument("What fedlsa fit --out wrote.", "MODEL.json")
+FILES = argument("One file per site: .parquet or .csv.", "FILE...")
 RUN = Options(
     fit_sites,
     {
@@ -64,7 +63,7 @@ RUN = Options(
             "memory": Option(
                 "For rows; files that need more are read again, and steps use means. Such as 500MB or 8GB.",
                 kind=str,
-                read=parsing.size,
+                read=size,
             ),
         },
         "Error bars": {
@@ -88,24 +87,24 @@ def fit(
     test: list[str] | None = option("Claims to test, 'a = b' or 'a = 0, b = 0'; may be repeated.", None, "Error bars"),
     out: Path | None = option("Save the model: FILE.json, for fedlsa predict and evaluate.", None, "Output"),
     plot: Path | None = option("Draw coefficients and errors: .png, .pdf or .svg.", None, "Output"),
-    force: bool = switch("--force", "Replace files that exist.", "Output"),
+    force: bool = FORCE,
     quiet: bool = switch("--quiet", "No bar and no tables.", "Output"),
     json: bool = AS_JSON,
 ) -> None:
     """The fit of a task, shown, saved and drawn as asked."""
-    model = parsing.target("--out", out, force, context.obj, (".json",))
-    picture = parsing.target("--plot", plot, force, context.obj)
+    saved = Outputs(context.obj, force)
+    saved.check("--out", out, (".json",))
+    saved.check("--plot", plot)
     checks.real("--level", level, above=0, below=1)
-    arguments, wanted, sites = run.arguments, task(), parsing.site_files(files)
-    if picture is not None:
+    arguments, wanted, sites = run.arguments, task(), site_files(files)
+    if plot is not None:
         theme.matplotlib()  # now rather than after the work
     with stages(shown=not quiet) as progress:
         fitted = fit_sites(sites, wanted, progress=progress, **arguments)
     fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)
     tests = [fitted.test(claims) for claims in test or ()]
-    parsing.write(model, fitted.save, force=force)
-    draw = partial(figures.coefficients, fitted, level=level)
-    parsing.write_picture(picture, draw, context.obj, force=force)
+    saved.save(out, fitted.save)
+    saved.draw(plot, partial(figures.coefficients, fitted, level=level))
     if json:
         bars = {"standard_error": fitted.standard_error, "interval": fitted.confidence_interval(level), "level": level}
         bars |= {"t_values": fitted.t_values, "p_values": fitted.p_values, "tests": tests}
@@ -113,16 +112,54 @@ def fit(
             between = fitted.heterogeneity()
             bars |= {"heterogeneity": {**between.coefficients, "all together": between.together}}
             bars |= {"stand_out": between.stands_out}
-        print_json(**to_plain(fitted), **bars, saved=[path for path in (model, picture) if path is not None])
-    elif not quiet:
-        print_fit(fitted, tests, level)
+        print_json(**to_plain(fitted), **bars, saved=saved.saved)
     if quiet or json:
         return
-    parsing.tell_saved(model, picture)
-    if model is not None:
-        print(f"on other data:  fedlsa predict or fedlsa evaluate, {shlex.quote(str(model))} FILE")
-    elif picture is None and not quiet:
+    _print_fit(fitted, tests, level)
+    saved.print_saved()
+    if out is not None:
+        print(f"on other data:  fedlsa predict or fedlsa evaluate, {shlex.quote(str(out))} FILE")
+    elif plot is None:
         print("nothing saved: --out model.json keeps the model, --plot FILE.png draws it")
+
+
+def _print_fit(fit: Fit, tests: Sequence[WaldTest], level: float) -> None:
+    """The summary, tests where there are some, then the parts of the error, the sites, and baselines."""
+    far = len(fit.per_site) - SITES
+    parts: list[str | Table] = [
+        *([] if fit.plan is None else [_parts(fit)]),
+        _sites(fit),
+        "Distance, influence, noise and finite data are in standard errors of the estimate.",
+        *([f"the {SITES} sites furthest away; {far} more, --out keeps all"] if far > 0 else []),
+    ]
+    if fit.baselines:
+        headings = ["from the data's solution,\nstandard errors", "numbers that\na site sends", "messages", "bytes"]
+        ways = [
+            [r.name, number(r.distance), f"{r.numbers:,}", f"{r.messages:,}", f"{r.bytes:,}"] for r in fit.baselines
+        ]
+        parts += [table("way to an answer", *headings, rows=ways), *(f"{r.name}: {r.reveals}" for r in fit.baselines)]
+    print(fit.summary(level), *tests, sep="\n\n", end="\n\n")
+    print_all(*parts)
+
+
+def _parts(fit: Fit) -> Table:
+    """The squares of the parts add up, so shares are of squares."""
+    total = sum(e**2 for e in fit.error.values())
+    shares = {n: f"{100 * e**2 / total:.1f}%" if 0 < total < math.inf else "-" for n, e in fit.error.items()}
+    rows = [[name, number(e), shares[name]] for name, e in fit.error.items()]
+    return table("error of the protocol's answer, by origin", "standard\nerrors", "share", rows=rows)
+
+
+def _sites(fit: Fit) -> Table:
+    far = sorted(fit.per_site, key=lambda s: -math.inf if math.isnan(s.distance) else -s.distance)
+    kept = {id(s) for s in far[:SITES]}
+    rows = [
+        [s.name, f"{s.rows:,}", *map(number, (s.weight, s.distance, s.influence, s.noise, s.finite_data))]
+        for s in fit.per_site
+        if id(s) in kept
+    ]
+    headings = ["rows", "weight", "own solution,\ndistance", "influence", "noise", "finite\ndata"]
+    return table("site", *headings, rows=rows)
 
 
 def _of_task(task: type, words: Words) -> Callable[..., None]:
@@ -143,46 +180,91 @@ app.add_typer(fits, name="fit", help=FIT_HELP)
 def evaluate(
     context: typer.Context,
     model: Path = MODEL,
-    files: list[Path] = typer.Argument(help="Data that the fit has not seen: .parquet or .csv.", **MANY_FILES),
+    files: list[Path] = argument("Data that the fit has not seen: .parquet or .csv.", "FILE..."),
     out: Path | None = option("Save the table: FILE.csv.", None, "Output"),
     site: str | None = option("Column that says which site a row is of. By default each file is one.", None, "Data"),
-    force: bool = switch("--force", "Replace a file that exists.", "Output"),
+    force: bool = FORCE,
     json: bool = AS_JSON,
 ) -> None:
     """How a fitted model does on data that it has not seen, file by file and on all together."""
-    table = parsing.target("--out", out, force, context.obj, (".csv",))
-    found = on_holdout(_load(model), parsing.site_files(files), site=site)
-    parsing.write(table, partial(save_table, list(map(asdict, found)), context.obj), force=force)
+    saved = Outputs(context.obj, force)
+    saved.check("--out", out, (".csv",))
+    found = on_holdout(_load(model), site_files(files), site=site)
+    saved.save_table(out, list(map(asdict, found)))
     if json:
-        print_json(model=model, files=list(found), saved=[table] if table is not None else [])
+        print_json(model=model, files=list(found), saved=saved.saved)
     else:
-        print_evaluation(found)
-        parsing.tell_saved(table)
+        _print_evaluation(found)
+        saved.print_saved()
+
+
+def _print_evaluation(found: Sequence[Residuals] | Sequence[TDErrors]) -> None:
+    """A row for each file, and what the columns do not say."""
+    residuals = [r for r in found if isinstance(r, Residuals)]
+    if residuals:
+        headings = ["rows", "R²", "RMSE", "spread of\nthe target", "mean\nresidual"]
+        rows = [[r.name, f"{r.rows:,}", *map(number, (r.r_squared, r.rmse, r.spread, r.mean))] for r in residuals]
+        missing = any(math.isnan(r.r_squared) for r in residuals)
+        notes = ["R² is missing where the target does not vary."] * missing
+    else:
+        headings = [
+            "rows", "mean squared\nTD error", "norm of mean\nTD update", "RMSE against\nreturns", "spread of\nreturns",
+            "mean\nreturn", "episodes", "of them\ncut", "put in\nfor cuts",
+        ]  # fmt: skip
+        rows = [
+            [
+                t.name,
+                f"{t.rows:,}",
+                *map(number, (t.td_error, t.update, t.return_rmse, t.return_spread, t.return_mean)),
+                f"{t.episodes:,}",
+                "-" if math.isnan(t.cut) else f"{t.cut:.0%}",
+                number(t.remainder),
+            ]
+            for t in found
+            if isinstance(t, TDErrors)
+        ]
+        notes = [
+            "The TD error is not the error of the values: it holds the noise of transitions. The update is 0 for the "
+            "solution of these data.",
+            "The RMSE against returns holds their own noise. Episodes that were cut before they ended are counted with "
+            "the model's own value of the state at the cut, whose root mean square over all rows is what was put in.",
+        ]
+    print_all(table("hold-out", *headings, rows=rows), *notes)
 
 
 @app.command(examples=PREDICT_EXAMPLES)
 def predict(
     context: typer.Context,
     model: Path = MODEL,
-    file: Path = typer.Argument(help="Points with the model's columns: .parquet or .csv.", show_default=False),
+    file: Path = argument("Points with the model's columns: .parquet or .csv."),
     level: float = option("Of intervals.", 0.95),
     out: Path | None = option("Save the table: FILE.csv.", None, "Output"),
-    force: bool = switch("--force", "Replace a file that exists.", "Output"),
+    force: bool = FORCE,
     json: bool = AS_JSON,
 ) -> None:
     """A fitted model at the rows of a file: values with standard errors, intervals, and those of a new observation."""
-    table = parsing.target("--out", out, force, context.obj, (".csv",))
+    saved = Outputs(context.obj, force)
+    saved.check("--out", out, (".csv",))
     checks.real("--level", level, above=0, below=1)
-    points = parsing.site_files([file])
+    points = site_files([file])
     if len(points) > 1:
         raise ArgumentError(f"predict needs one file of points; {str(file)!r} are {len(points)}")
     found = _load(model).predict_interval(points[0], level)
-    parsing.write(table, partial(save_table, found.to_frame().to_dict("records"), context.obj), force=force)
+    saved.save_table(out, found.to_frame().to_dict("records"))
     if json:
-        print_json(model=model, file=file, level=level, **vars(found), saved=[table] if table is not None else [])
+        print_json(model=model, file=file, level=level, **vars(found), saved=saved.saved)
     else:
-        print_predictions(found, level)
-        parsing.tell_saved(table)
+        _print_predictions(found, level)
+        saved.print_saved()
+
+
+def _print_predictions(found: Prediction, level: float) -> None:
+    """The first rows of what a model predicts."""
+    interval = f"{100 * level:g}% interval"
+    headings = ["value", "standard\nerror", f"{interval},\nfrom", "\nto", "of an observation,\nfrom", "\nto"]
+    rows = [[str(i + 1), *(number(v, 5) for v in row)] for i, row in enumerate(found.to_frame()[:ROWS].to_numpy())]
+    more = len(found.value) - ROWS
+    print_all(table("row", *headings, rows=rows), *([f"and {more:,} more; --out keeps all"] if more > 0 else []))
 
 
 def _load(model: Path) -> Fit:

@@ -9,14 +9,16 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ArgumentError
-from ..network.folder.config import Network
+from .. import checks
+from ..errors import ArgumentError, NetworkError
+from ..network.folder.config import Network, SiteFolder
 from ..network.protocol.privacy import LOCAL, UNITS
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
-from . import budget_command, enrolment_command, nvflare_command, parsing, site_command
-from .display import print_json
-from .enrolment_command import SITE_PANEL, Folder
-from .options import AS_JSON, App, Given, Option, Options, option, switch, takes
+from . import budget_command
+from .enrolment_command import SITE_PANEL, Folder, network
+from .options import AS_JSON, FORCE, App, Given, Option, Options, argument, option, switch, takes
+from .outputs import Outputs, check_writable, print_json
+from .problem_options import share
 from .task_options import BY_HAND, EPSILON
 
 NETWORK_HELP = """Run the same recursion across real sites.
@@ -27,6 +29,14 @@ START_EXAMPLES = (
     "fedlsa network start net --epsilon 0.02",
     "fedlsa network start net --method scaffnew --step-size 0.01 --local-steps 500 --rounds 40 --name trial --detach",
     "fedlsa network start net --epsilon 0.05 --clip 1 --noise 0.5 --quantise 16",
+)
+LEDGER_EXAMPLES = (
+    "fedlsa network ledger site-1",
+    "fedlsa network ledger site-1 --json > ledger.json",
+)
+ALLOW_EXAMPLES = (
+    "fedlsa network allow site-1",
+    "fedlsa network allow site-1 trial",
 )
 JOIN_EXAMPLES = (
     "fedlsa network join site-1 --data site.parquet",
@@ -58,7 +68,7 @@ START = Options(
                 "Share of the sites that take part in a round, such as 0.5.",
                 shown="all that are present",
                 kind=str,
-                read=parsing.share,
+                read=share,
             ),
             "participants": "The same as a count.",
             "patience": "Rounds missed in a row after which a site counts as gone.",
@@ -82,12 +92,16 @@ START = Options(
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
 NO_PAGE = switch("--no-page", "Without the live page.")
 PAGE_ADDRESS = option("That the page listens on: who reaches it can read it.", "127.0.0.1")
-app, network = App(), App(no_args_is_help=True)
+KIT_EXAMPLES = (
+    "fedlsa network nvflare-kit net kit --host fl.example.org",
+    "fedlsa network nvflare-harden kits/site-1 --socket /run/fedlsa/site-1.sock",
+)
+FLARE_PORT = 8002
+SITE_FOLDER = argument("What fedlsa network request made.", "FOLDER")
+FLARE_PANEL = "Over NVIDIA FLARE"
+app = App()
 app.add_typer(network, name="network", help=NETWORK_HELP)
-network.add_typer(enrolment_command.app)
 network.command(examples=budget_command.EXAMPLES)(budget_command.budget)
-network.add_typer(nvflare_command.app)
-network.add_typer(site_command.app)
 
 
 def say(line: str) -> None:
@@ -161,9 +175,9 @@ def result(
     context: typer.Context,
     folder: Folder,
     name: Experiment = None,
-    out: Path | None = option("Save it: FILE.json."),
-    model: Path | None = option("Save the model, for fl.Fit.load and fedlsa evaluate: FILE.json."),
-    force: bool = switch("--force", "Replace a file that exists."),
+    out: Path | None = option("Save it: FILE.json.", None, "Output"),
+    model: Path | None = option("Save the model, for fl.Fit.load and fedlsa evaluate: FILE.json.", None, "Output"),
+    force: bool = FORCE,
     json: bool = AS_JSON,
 ) -> None:
     """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
@@ -171,20 +185,19 @@ def result(
     from ..network.coordinator.runs import summary
     from ..network.disk import write_json
 
-    file = parsing.target("--out", out, force, context.obj, (".json",))
-    fitted = parsing.target("--model", model, force, context.obj, (".json",))
+    saved = Outputs(context.obj, force)
+    for flag, path in (("--out", out), ("--model", model)):
+        saved.check(flag, path, (".json",))
     content = coordinator.outcome(folder, name)
-    saved = {**content, "command": context.obj}
-    parsing.write(file, lambda path: write_json(path, saved, "the result"), force=force)
-    if fitted is not None:
-        made = coordinator.model(folder, name)
-        made = replace(made, made_by={"command": context.obj} | made.made_by)
-        parsing.write(fitted, made.save, force=force)
+    saved.save(out, lambda path: write_json(path, {**content, "command": context.obj}, "the result"))
+    if model is not None:
+        fitted = coordinator.model(folder, name)
+        saved.save(model, replace(fitted, made_by={"command": context.obj} | fitted.made_by).save)
     if json:
         print_json(**content)
     else:
         say("\n".join(summary(content)))
-        parsing.tell_saved(file, fitted)
+        saved.print_saved()
 
 
 @network.command()
@@ -206,9 +219,7 @@ def audit(
 
 @network.command(examples=JOIN_EXAMPLES, rich_help_panel=SITE_PANEL)
 def join(
-    folder: Path = typer.Argument(
-        help="What fedlsa network request made, with the certificate in it.", show_default=False, metavar="FOLDER"
-    ),
+    folder: Path = argument("What fedlsa network request made, with the certificate in it.", "FOLDER"),
     data: Path | None = option("The site's .parquet or .csv file."),
     loader: str | None = option("Or a function that returns the columns: package.module:function."),
     proxy: str | None = option("Connect through an HTTP proxy: http://host:port.", shown="none, also if one is set"),
@@ -241,3 +252,82 @@ def demo(folder: Path | None = option("Keep everything there.", shown="a tempora
     from ..network import demo as trial
 
     trial.demo(folder, say=say)
+
+
+@network.command(examples=LEDGER_EXAMPLES, rich_help_panel=SITE_PANEL)
+def ledger(
+    folder: Path = SITE_FOLDER,
+    last: int = typer.Option(20, help="Entries to show.", min=0),
+    head: str | None = option(
+        "That the site's page showed before: the ledger must still hold it.", shown="not compared"
+    ),
+    json: bool = AS_JSON,
+) -> None:
+    """Verify a site's ledger, a hash chain, and show what was asked, what left, and what is spent."""
+    from ..network import chain
+    from ..network.site import ledger as report
+
+    if head is not None:
+        chain.verify(SiteFolder.load(folder).ledger, chain.ChainHead.from_text(head))
+    if json:
+        print_json(**report.ledger_facts(folder))
+        return
+    for line in report.ledger_report(folder, last):
+        print(line)
+
+
+@network.command(examples=ALLOW_EXAMPLES, rich_help_panel=SITE_PANEL)
+def allow(
+    folder: Path = SITE_FOLDER,
+    run: str | None = typer.Argument(
+        None, help="The run's name.", show_default="those that wait are shown", metavar="RUN"
+    ),
+    yes: bool = switch("--yes", "Do not ask."),
+) -> None:
+    """Let a run in, at a site whose policy wants a person to allow each (approve_runs)."""
+    from ..network.site import policy
+
+    site = SiteFolder.load(folder)
+    waiting = policy.waiting(site.folder)
+    for name, words in waiting.items() if run is None else ():
+        print(f"{name} waits: {' '.join(words)}")
+    if run is None:
+        if not waiting:
+            print("no run waits")
+        return
+    for line in waiting.get(run, ()):
+        print(line)
+    if run in waiting and not yes and not typer.confirm(f"allow {run}?", default=False):
+        raise NetworkError(f"{run} is not allowed: nothing of it is answered")
+    policy.allow(site.folder, run)
+    print(f"{run} is allowed on these terms; other terms would ask again")
+
+
+@network.command("nvflare-kit", examples=KIT_EXAMPLES, rich_help_panel=FLARE_PANEL)
+def nvflare_kit(
+    folder: Folder,
+    out: Path = argument("A new folder.", "OUT"),
+    host: str | None = option("Of FLARE's server.", shown="the network's"),
+    port: int = option("Of FLARE's server.", FLARE_PORT),
+) -> None:
+    """Write what each side needs to get a FLARE key of its own, the job to look at, and a README for institutions."""
+    from ..network.carriers.nvflare import relay
+
+    network = Network.load(folder)
+    check_writable("the kit", out)
+    relay.write_kit(
+        out, network.id, host or network.host, checks.integer("port", port, at_least=1, at_most=65535), network.sites
+    )
+    print(f"made {out}: send each site its NAME.yaml and README.md; how to go on: {out / 'README.md'}")
+
+
+@network.command("nvflare-harden", examples=KIT_EXAMPLES, rich_help_panel=FLARE_PANEL)
+def nvflare_harden(
+    kit: Path = argument("What nvflare package made for this side.", "KIT"),
+    socket: Path = option("Where this machine's fedlsa listens for it.", ...),
+) -> None:
+    """Write this side's own limits into its FLARE folder: class list, rights, filter, no streaming of logs."""
+    from ..network.carriers.nvflare import relay
+
+    side = relay.harden(kit, socket)
+    print(f"{kit} is hardened as a {side}: it runs the relay of fedlsa and nothing else; restart FLARE there")

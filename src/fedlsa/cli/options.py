@@ -102,11 +102,17 @@ def option(
     return typer.Option(default, *flags, rich_help_panel=panel, show_default=shown, **named(help, names))
 
 
+def argument(help: str, metavar: str | None = None) -> Any:
+    """A word of a command that must be given."""
+    return typer.Argument(help=help, show_default=False, metavar=metavar)
+
+
 def switch(flag: str, help: str, panel: str | None = None) -> Any:
     """An option that is on where its flag is given."""
     return option(help, False, panel, flag)
 
 
+FORCE = switch("--force", "Replace files that exist.", "Output")
 AS_JSON = switch("--json", "One JSON object, with all digits, instead of words and tables.", "Output")
 
 

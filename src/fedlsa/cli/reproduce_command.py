@@ -38,9 +38,8 @@ from ..experiments.experiment import (
 from ..figures import theme
 from ..problems.garnet import PRESETS
 from ..theory.threads import cores
-from .display import print_all, print_json
 from .options import AS_JSON, App, named, option, switch
-from .parsing import check_target
+from .outputs import Outputs, print_all, print_json
 
 ENGINES = ("cpu", "cuda", "auto")
 SEEDS, QUICK_SEEDS = 10, 3
@@ -111,7 +110,7 @@ def reproduce(
     ours = out / "cells" / ".fedlsa"  # by which a folder is known as ours; those of before have cells alone
     replaced = force or ours.exists() or any((out / "cells").glob("*.nc"))
     for folder in FOLDERS[1:]:
-        check_target("--out", out / folder, replaced)
+        Outputs("", replaced).check("--out", out / folder, ())
     theme.matplotlib()  # now rather than after minutes of work
     ours.parent.mkdir(parents=True, exist_ok=True)
     ours.touch()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +15,17 @@ import typer
 from .. import checks, engine, figures, results
 from ..algorithms import Algorithm
 from ..engine.checkpoints import partial_file, simulate_to_files
+from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
-from ..figures.lines import COSTS
+from ..figures.lines import COSTS, common_setting
+from ..figures.lines import names as line_names
 from ..files import remove
 from ..problems import Problem
 from ..results.sweeps import separate, stack
-from . import parsing
-from .choices import ALL_METHODS, PROBLEM, described, sweep_axes
-from .display import live_bar, print_json
-from .options import AS_JSON, App, Given, Option, Options, option, switch, takes
-from .summaries import print_table
+from ..sampling import IID, Markov, Sampling
+from .options import AS_JSON, FORCE, App, Given, Option, Options, argument, option, switch, takes
+from .outputs import Outputs, live_bar, number, print_all, print_json, table
+from .problem_options import ALL_METHODS, PROBLEM, count_or_list, described, sweep_axes
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,21 +40,20 @@ PLOT_EXAMPLES = (
     "fedlsa plot fedlsa.nc scafflsa.nc",
     'fedlsa plot out/*.nc --x samples --scale log --title "Error against data" --out figure.pdf',
 )
+SAMPLINGS = ("iid", "markov")  # no problem of the command line is a log that could be replayed
 RUN = Options(
     engine.simulate_grid,
     {
         "Run": {
             "rounds": Option("Communications T.", kind=int),
-            "seeds": Option("A count (10) or a list (3,5,8).", kind=str, read=parsing.count_or_list),
+            "seeds": Option("A count (10) or a list (3,5,8).", kind=str, read=count_or_list),
             "engine": Option(
                 "cpu, cuda (an NVIDIA GPU), auto (whichever is quicker) or reference (to be read).",
                 names=engine.ENGINES,
             ),
             "dtype": Option("float64 or float32.", names=("float64", "float32")),
             "threads": "By default all cores.",
-            "record": Option(
-                "Rounds to keep: how many (200), or which (0,10,100).", kind=str, read=parsing.count_or_list
-            ),
+            "record": Option("Rounds to keep: how many (200), or which (0,10,100).", kind=str, read=count_or_list),
         }
     },
 )
@@ -67,13 +69,13 @@ def simulate(
     problem: Given,
     methods: Given,
     run: Given,
-    sampling: str = option("iid or markov (one trajectory per agent).", "iid", "Run", names=parsing.SAMPLINGS),
+    sampling: str = option("iid or markov (one trajectory per agent).", "iid", "Run", names=SAMPLINGS),
     thin: int | None = option("markov: use every thin-th observation.", None, "Run"),
     out: Path | None = option(
         "Save results: FILE.nc, or a folder with a file per method; a sweep is one file.", None, "Output"
     ),
     plot: Path | None = option("Draw the error curves: .png, .pdf or .svg.", None, "Output"),
-    force: bool = switch("--force", "Replace files that exist.", "Output"),
+    force: bool = FORCE,
     quiet: bool = switch("--quiet", "No bar and no table.", "Output"),
     json: bool = AS_JSON,
 ) -> None:
@@ -81,39 +83,59 @@ def simulate(
 
     A run with --out that is interrupted goes on when the same command is given again.
     """
-    chosen, how, arguments = methods(), parsing.make_sampling(sampling, thin), run.arguments
+    chosen, how, arguments = methods(), make_sampling(sampling, thin), run.arguments
     names = [algorithm.name for algorithm in chosen]
     axes = sweep_axes(chosen, methods.arguments) if out is not None else {}
-    files = [] if out is None else parsing.result_paths(out, ["sweep"] if axes else names)
-    for path in files:
-        parsing.check_target("--out", path, force, context.obj)
-    picture = parsing.target("--plot", plot, force, context.obj)
+    paths = [] if out is None else result_paths(out, ["sweep"] if axes else names)
+    files = Outputs(context.obj, force)
+    for path in paths:
+        files.check("--out", path, ())
+    files.check("--plot", plot)
     made = problem()
     compiled = arguments["engine"] != "reference"
-    kept = [files[0].with_name(f"{files[0].name}.{i}") for i in range(len(chosen))] if axes else files
+    kept = [paths[0].with_name(f"{paths[0].name}.{i}") for i in range(len(chosen))] if axes else paths
     with live_bar(" + ".join(dict.fromkeys(names)), shown=not quiet, updates=compiled) as progress:
         arguments = {"sampling": how, "progress": progress, **arguments}
         runs = _run(made, chosen, kept, force, arguments) if kept else engine.simulate_grid(made, chosen, **arguments)
     bias = [figures.predicted_bias(r, made) for r in runs]
-    for result, path in zip([stack(runs, axes)] if axes else runs, files, strict=False):
-        save = partial(results.save, result, command=context.obj)
-        parsing.write(path, save, force=force)
-    draw = partial(figures.error_curves, runs, bias=bias)
-    parsing.write_picture(picture, draw, context.obj, force=force)
+    for result, path in zip([stack(runs, axes)] if axes else runs, paths, strict=False):
+        files.save(path, partial(results.save, result, command=context.obj))
+    files.draw(plot, partial(figures.error_curves, runs, bias=bias))
     for path in kept:  # in the end: with them a command that is killed before goes on at once
         remove(partial_file(path))
-    saved = [*files, *([picture] if picture is not None else [])]
     if json:
         rows = zip(chosen, bias, results.summary(runs).to_dict("records"), strict=True)
-        print_json(runs=[{**described(a), **row, "predicted_drift": level} for a, level, row in rows], saved=saved)
+        found = [{**described(a), **row, "predicted_drift": level} for a, level, row in rows]
+        print_json(runs=found, saved=files.saved)
     if quiet or json:
         return
     print_table(runs, bias)
-    parsing.tell_saved(*saved)
-    if files:
-        print(f"draw it:  fedlsa plot {shlex.join(map(str, files))}")
-    elif picture is None:
+    files.print_saved()
+    if paths:
+        print(f"draw it:  fedlsa plot {shlex.join(map(str, paths))}")
+    elif plot is None:
         print("nothing saved: --out FILE.nc keeps the results, --plot FILE.png draws them")
+
+
+def make_sampling(name: str, thin: int | None) -> Sampling:
+    """The sampling of that name; only trajectories can be thinned."""
+    kind = checks.choice("--sampling", name, SAMPLINGS)
+    if kind == "iid":
+        if thin is not None:
+            raise ArgumentError(f"--thin needs --sampling markov; got --thin {thin} with iid")
+        return IID()
+    return Markov(thin=1 if thin is None else thin)
+
+
+def result_paths(out: Path, names: list[str]) -> list[Path]:
+    """A file per method: in the folder `out`, or `out` itself, with the method's name added if there are several."""
+    if out.suffix == ".nc" and not out.is_dir():
+        if len(names) == 1:
+            return [out]
+        return [out.with_name(f"{out.stem}-{name}.nc") for name in names]
+    if out.suffix and not out.is_dir():
+        raise ArgumentError(f"--out must be a file that ends in .nc or a folder; got {str(out)!r}")
+    return [out / f"{name}.nc" for name in names]
 
 
 def _run(
@@ -130,21 +152,42 @@ def _run(
         raise
 
 
+def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
+    """One row per result: what it cost, its final error with a standard error, and what theory predicts for FedLSA."""
+    rows = results.summary(runs).to_dict("records")
+    headings = ["communi-\ncations", "samples\nper agent", "final MSE ±\nstandard error", "predicted\ndrift"]
+    cells = [
+        [
+            name,
+            f"{row['communications']:,}",
+            f"{row['samples']:,.0f}",
+            number(row["mse"]) + ("" if math.isnan(row["mse"]) else f" ± {number(row['standard_error'], 2)}"),
+            number(level),
+        ]
+        for name, row, level in zip(line_names(runs), rows, bias, strict=True)
+    ]
+    if any(row["diverged"] for row in rows):
+        headings.append("seeds that\ndiverged")
+        cells = [[*line, f"{row['diverged']} of {row['seeds']}"] for line, row in zip(cells, rows, strict=True)]
+    print_all(table("method", *headings, rows=cells), heading=common_setting(runs))
+
+
 @app.command(examples=PLOT_EXAMPLES)
 def plot(
     context: typer.Context,
-    result: list[Path] = typer.Argument(help="Files that fedlsa simulate --out wrote.", show_default=False),
-    out: Path = option("The figure: .png, .pdf or .svg.", Path("figure.png")),
+    result: list[Path] = argument("Files that fedlsa simulate --out wrote."),
+    out: Path = option("The figure: .png, .pdf or .svg.", Path("figure.png"), "Output"),
     x: str = option("communications, samples (per agent), uploads (messages) or bytes.", "communications", names=COSTS),
     scale: str = option("Of the horizontal axis: linear or log.", "linear", names=SCALES),
     title: str | None = option("A line above the figure."),
-    force: bool = switch("--force", "Replace a file that exists."),
+    force: bool = FORCE,
 ) -> None:
     """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
     checks.choice("--x", x, COSTS)
     checks.choice("--scale", scale, SCALES)
-    picture = parsing.target("--out", out, force, context.obj)
+    files = Outputs(context.obj, force)
+    files.check("--out", out)
     runs = separate(results.load(path) for path in result)
     figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
-    parsing.write_picture(picture, lambda: figure, context.obj, force=force)
-    parsing.tell_saved(picture)
+    files.draw(out, lambda: figure)
+    files.print_saved()

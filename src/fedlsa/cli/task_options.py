@@ -2,14 +2,87 @@
 
 from __future__ import annotations
 
+import ast
+import glob
+import re
+from pathlib import Path
+from typing import Any
+
 from .. import checks
 from ..algorithms import METHODS
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError, SiteDataError, UnknownNameError
 from ..fitting import Regression, Value
 from ..fitting.tasks import COVARIANCES, MISSING, WEIGHTS, Task
-from . import parsing
-from .choices import METHOD_NAMES
+from ..problems import features as maps
 from .options import Given, Option, Options, Words
+from .problem_options import METHOD_NAMES
+
+UNITS = {"": 1, "b": 1} | {f"{k}b": 1000**i for i, k in enumerate("kmgt", 1)}
+UNITS |= {f"{k}ib": 1024**i for i, k in enumerate("kmgt", 1)}
+
+
+def names(option: str, given: list[str]) -> list[str]:
+    """Columns, one option each or several with commas."""
+    out = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    if not out:
+        raise ArgumentError(f"{option} must name columns; got {', '.join(given)!r}")
+    return out
+
+
+def prefix_or_names(option: str, given: list[str]) -> str | list[str]:
+    """A prefix if it is one word, a list if there are commas or several (a list of one ends in a comma)."""
+    return given[0] if len(given) == 1 and "," not in given[0] else names(option, given)
+
+
+def size(option: str, text: str) -> float:
+    """Bytes, from a number with an optional unit."""
+    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*", text.lower())
+    try:
+        if found and float(found[1]) > 0:
+            return float(found[1]) * UNITS[found[2]]
+    except (KeyError, ValueError):
+        pass
+    raise ArgumentTypeError(f"{option} must be a size above 0 such as 500MB or 8GB; got {text!r}")
+
+
+def feature_map(option: str, given: list[str]) -> maps.FeatureMap:
+    """The map that a call such as OneHot(64) or Fourier(low=[0, -1], high=[1, 1], order=3) makes."""
+    text = ",".join(given)  # commas within a map are its own
+    such = "'OneHot(64)' or 'Fourier(low=0, high=1, order=3)'"
+    rule = f"{option} must be a map with its settings, such as {such}; got {text!r}"
+    try:
+        call: Any = ast.parse(text.strip(), mode="eval").body
+        kind = maps.MAPS[checks.choice(option, getattr(call, "func", call).id, maps.MAPS)]
+        values = [ast.literal_eval(a) for a in call.args]
+        settings = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+    except UnknownNameError:
+        raise
+    except (SyntaxError, ValueError, TypeError, AttributeError):
+        raise ArgumentTypeError(rule) from None
+    known = list(kind.__dataclass_fields__)  # type: ignore[attr-defined]
+    if len(values) > len(known):
+        raise ArgumentError(f"{option} {kind.__name__} must have at most {len(known)} settings; got {len(values)}")
+    return maps.from_settings({"name": kind.__name__} | dict(zip(known, values, strict=False)) | settings)
+
+
+def site_files(given: list[Path]) -> list[Path]:
+    """The files and folders that are meant; patterns that the shell has left alone are looked up here."""
+    out: list[Path] = []
+    for path in given:
+        if path.exists() or not glob.has_magic(str(path)):
+            out.append(path)
+            continue
+        found = sorted(glob.glob(str(path)))
+        if not found:
+            raise SiteDataError(f"no file is called {str(path)!r}, and none matches it as a pattern")
+        out += map(Path, found)
+    for path in out:
+        if not path.exists():
+            raise SiteDataError(f"there is no {path}")
+        if out.count(path) > 1:
+            raise SiteDataError(f"{path} must be named once, for it is one site; got it {out.count(path)} times")
+    return out
+
 
 BY_HAND: Words = {  # of every run on sites' data, here and on a network
     "method": Option(f"{METHOD_NAMES}.", names=METHODS),
@@ -29,7 +102,7 @@ EPSILON = (
 REGRESSION: Words = {
     "target": "Column to be explained, or a formula: 'log(wage) ~ educ + C(region)'.",
     "columns": Option(
-        "Columns that explain it, a,b or repeated. By default all others.", kind=list[str] | None, read=parsing.names
+        "Columns that explain it, a,b or repeated. By default all others.", kind=list[str] | None, read=names
     ),
     "intercept": "Without a constant term.",
     "standardise": "Run on the columns as they are.",
@@ -47,12 +120,10 @@ VALUE: Words = {
         "Map of states to features, as in Python: 'OneHot(64)', 'Aggregation(64, 8)', 'TileCoding(low=0, high=1, "
         "tiles=8, tilings=4)', 'Fourier(...)', 'RadialBasis(...)'. Without it columns are features.",
         kind=list[str] | None,
-        read=parsing.feature_map,
+        read=feature_map,
     ),
-    "state": Option(
-        "Columns of the state: their common prefix, or a list x,y.", kind=list[str], read=parsing.prefix_or_names
-    ),
-    "next_state": Option("The same of the state that followed.", kind=list[str], read=parsing.prefix_or_names),
+    "state": Option("Columns of the state: their common prefix, or a list x,y.", kind=list[str], read=prefix_or_names),
+    "next_state": Option("The same of the state that followed.", kind=list[str], read=prefix_or_names),
     "reward": "Column of rewards.",
     "terminated": "Column: the episode ended here; nothing is worth more.",
     "truncated": "Column: the record was cut here; may be missing.",

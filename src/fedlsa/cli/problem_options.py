@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from .. import checks
 from ..algorithms import METHODS, Algorithm, PowerStep
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import FAMILIES, Problem, make
 from ..problems.arguments import Parameter
 from .options import Option, Options, Words
-from .parsing import integers, reals, share
 
 USUAL = "garnet"  # the family that is meant without --problem
 FLAGS = {"heterogeneous": "--heterogeneous/--homogeneous", "ideal": "--ideal/--no-ideal", "seed": "--problem-seed"}
@@ -82,13 +82,10 @@ PROBLEM = Options(make_problem, {"Problem": {"problem": Option(_families(), name
 def make_methods(
     method: list[str] | None = None,
     step_size: Sequence[float] = (0.1,),
-    power: float | None = None,
     local_steps: Sequence[int] = (10,),
     probability: Sequence[float] | None = None,
-    participation: float | None = None,
-    participants: int | None = None,
-    projection: float | None = None,
-    average_after: int | None = None,
+    power: float | None = None,
+    **options: Any,
 ) -> list[Algorithm]:
     """Each method with each step size and length; rounds of random length are as long in the mean."""
     names = check_methods(method or COMPARED)
@@ -97,13 +94,7 @@ def make_methods(
         raise ArgumentError(f"--probability is a parameter of scaffnew; got the methods {', '.join(names)}")
     lengths = [checks.integer("--local-steps", H, at_least=1) for H in local_steps]
     sizes = [checks.real("--step-size", eta, above=0) for eta in step_size]
-    steps: list[float | PowerStep] = [eta if power is None else PowerStep(eta, power) for eta in sizes]
-    options: Any = {
-        "participation": participation,
-        "participants": participants,
-        "projection": projection,
-        "average_after": average_after,
-    }
+    steps: list[Any] = [eta if power is None else PowerStep(eta, power) for eta in sizes]
     out: list[Algorithm] = []
     for name in names:
         if probability is None or name not in random:
@@ -123,10 +114,8 @@ def sweep_axes(chosen: Sequence[Algorithm], given: Mapping[str, Any]) -> dict[st
         names = ", ".join(dict.fromkeys(a.name for a in chosen))
         raise ArgumentError(f"--probability must stand with scaffnew alone where --out saves a sweep; got {names}")
     axes = {"algorithm": kinds, "step_size": list(dict.fromkeys(a.step_size for a in chosen)), length: given[length]}
-    rest = {k: given[k] for k in ("participation", "participants", "projection", "average_after")}
-    return {name: values if len(values) > 1 else values[0] for name, values in axes.items()} | {
-        name: value for name, value in rest.items() if value is not None
-    }
+    rest = {name: given[name] for name in FURTHER if given[name] is not None}
+    return {name: values if len(values) > 1 else values[0] for name, values in axes.items()} | rest
 
 
 def described(algorithm: Algorithm) -> dict[str, Any]:
@@ -144,6 +133,53 @@ def check_methods(names: Any) -> list[str]:
     return list(names)
 
 
+def count_or_list(option: str, text: str) -> int | list[int]:
+    """A count such as 10, or a list such as 3,5,8 (a list of one ends in a comma)."""
+    rule = f"{option} must be a count such as 10 or a list such as 3,5,8; got {text!r}"
+    try:
+        if "," in text:
+            return [int(part) for part in text.split(",") if part.strip()]
+        return int(text)
+    except ValueError:
+        raise ArgumentTypeError(rule) from None
+
+
+def several(option: str, given: list[str], kind: Callable[[str], Any], rule: str) -> list[Any]:
+    """Numbers, one option each or several with commas, each once."""
+    words = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    try:
+        out = [kind(word) for word in words]
+    except ValueError:
+        out = []
+    if not out:
+        raise ArgumentTypeError(f"{option} must be {rule}; got {','.join(given)!r}")
+    twice = next((word for word, value in zip(words, out, strict=True) if out.count(value) > 1), None)
+    if twice is not None:
+        raise ArgumentError(f"{option} must name each value once; got {twice} again")
+    return out
+
+
+def reals(option: str, given: list[str]) -> list[float]:
+    """Several numbers, one option each or with commas."""
+    return several(option, given, float, "a number such as 0.1, or several such as 0.1,0.2")
+
+
+def integers(option: str, given: list[str]) -> list[int]:
+    """Several integers, one option each or with commas."""
+    return several(option, given, int, "an integer such as 10, or several such as 10,100")
+
+
+def share(option: str, text: str) -> float:
+    """A share, written with a point or an exponent (0.3, 1.0): a plain integer might be meant as a count."""
+    try:
+        if not re.fullmatch(r"\s*[+-]?\d+\s*", text):
+            return float(text)
+    except ValueError:
+        pass
+    rule = f"{option} must be a share such as 0.3 or 1.0 (--participants is for a count)"
+    raise ArgumentTypeError(f"{rule}; got {text!r}")
+
+
 SEVERAL = "Several, a,b or repeated, are compared."
 BASIC: Words = {
     "method": Option(f"{REPEATED_METHODS} By default {' and '.join(COMPARED)}.", names=METHODS),
@@ -153,19 +189,14 @@ BASIC: Words = {
         f"Scaffnew: chance to communicate. By default 1 / local steps. {SEVERAL}", kind=list[str] | None, read=reals
     ),
 }
+FURTHER: Words = {
+    "participation": Option(
+        "Share of the agents that take part in a round, such as 0.3.", shown="all agents", kind=str, read=share
+    ),
+    "participants": Option("The same as a count.", kind=int),
+    "projection": Option("Radius of the ball that holds theta.", kind=float),
+    "average_after": Option("Report the mean of iterates from this round on.", kind=int),
+}
+POWER: Words = {"power": "Decrease the step: eta / (t + 1)^power in round t."}
 BASIC_METHODS = Options(make_methods, {"Method": BASIC})
-ALL_METHODS = Options(
-    make_methods,
-    {
-        "Method": {
-            **BASIC,
-            "power": "Decrease the step: eta / (t + 1)^power in round t.",
-            "participation": Option(
-                "Share of the agents that take part in a round, such as 0.3.", shown="all agents", kind=str, read=share
-            ),
-            "participants": "The same as a count.",
-            "projection": "Radius of the ball that holds theta.",
-            "average_after": "Report the mean of iterates from this round on.",
-        }
-    },
-)
+ALL_METHODS = Options(make_methods, {"Method": {**BASIC, **POWER, **FURTHER}})

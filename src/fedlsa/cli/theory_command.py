@@ -8,7 +8,7 @@ import sys
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,14 +17,17 @@ from .. import theory as exactly
 from ..algorithms import METHODS, FedLSA, supporting
 from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
+from ..figures.lines import names, start, start_words
 from ..results.result_files import CURVE_SUFFIXES
 from ..theory.planner import Plan
-from . import parsing
-from .choices import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods, described
-from .display import live_bar, print_json
-from .options import AS_JSON, App, Given, in_words_of, option, switch, takes
-from .summaries import ERROR_PARTS, print_exact, print_plans
+from .options import AS_JSON, FORCE, App, Given, in_words_of, option, switch, takes
+from .outputs import Outputs, live_bar, number, print_all, print_json, table
+from .problem_options import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods, described
 
+if TYPE_CHECKING:
+    import xarray as xr
+
+ERROR_PARTS = ("start", "drift", "noise")  # of an exact error
 DIGITS = 5e-4  # relative, of the stability limit: as many as the table shows
 EARLY = 50  # rounds that are all drawn: on a logarithmic axis they take most of the room
 MAX_GROUPS = 8  # of different agents, up to which a stability limit with control variates takes seconds
@@ -55,15 +58,16 @@ def theory(
     out: Path | None = option("Save the curves: a table, FILE.csv, or netCDF, FILE.nc.", None, "Output"),
     scale: str = option("Of the horizontal axis: linear or log.", "log", "Output", names=SCALES),
     limit: bool = switch("--limit", "Find the unstable step size of many different agents too: minutes."),
-    force: bool = switch("--force", "Replace a file that exists.", "Output"),
+    force: bool = FORCE,
     json: bool = AS_JSON,
 ) -> None:
     """The exact expected error of methods, split into start, drift and noise, for i.i.d. observations."""
     chosen = methods()
     checks.integer("--rounds", rounds, at_least=1)
     checks.choice("--scale", scale, SCALES)
-    picture = parsing.target("--plot", plot, force, context.obj)
-    out = parsing.target("--out", out, force, context.obj, CURVE_SUFFIXES)
+    files = Outputs(context.obj, force)
+    files.check("--plot", plot)
+    files.check("--out", out, CURVE_SUFFIXES)
     moments = exactly.moments(problem())
     kept = sorted({*range(min(rounds, EARLY) + 1), *(round(k * rounds / 200) for k in range(201))})
     curves, ends, limits = [], [], []
@@ -76,19 +80,45 @@ def theory(
             limits.append(exactly.stability_limit(moments, algorithm, tolerance=DIGITS) if known else math.nan)
             if progress is not None:
                 progress(i, len(chosen))
-    parsing.write(out, partial(results.save_curves, curves, command=context.obj), force=force)
-    drawn = partial(figures.exact_curves, curves, scale=scale, parts=True)
-    parsing.write_picture(picture, drawn, context.obj, force=force)
+    files.save(out, partial(results.save_curves, curves, command=context.obj))
+    files.draw(plot, partial(figures.exact_curves, curves, scale=scale, parts=True))
     if json:
         found = zip(chosen, curves, ends, limits, strict=True)
         rows = [
             {**described(a), **{part: c[part][-1].item() for part in ("mse", *ERROR_PARTS)}, **_limit(end, eta)}
             for a, c, end, eta in found
         ]
-        print_json(rounds=rounds, methods=rows, saved=[path for path in (out, picture) if path is not None])
+        print_json(rounds=rounds, methods=rows, saved=files.saved)
     else:
-        print_exact(curves, ends, limits, [a.step_size for a in chosen])
-        parsing.tell_saved(out, picture)
+        _print_exact(curves, ends, limits, [a.step_size for a in chosen])
+        files.print_saved()
+
+
+def _print_exact(
+    curves: list[xr.Dataset], ends: list[exactly.Stationary], limits: list[float], step_sizes: list[Any]
+) -> None:
+    """Exact errors at the last round and in the limit, with their parts, and how far each method is from unstable."""
+    errors, stability, notes = [], [], []
+    for name, c, end, limit, eta in zip(names(curves), curves, ends, limits, step_sizes, strict=True):
+        values = [float(c[part][-1]) for part in ("mse", *ERROR_PARTS)]
+        final = [end.mse, 0.0, end.drift, end.noise] if end.stable else [math.nan] * 4
+        errors.append([name, f"{int(c['rounds'][-1]):,}", *map(number, values)])
+        errors.append([name, "limit", *map(number, final)])
+        stability.append([name, f"{end.radius:.6g}", number(limit)])
+        if not end.stable:
+            notes.append(
+                f"{name} is unstable with step size {eta:g}: its second moment grows without bound"
+                f" (mean-square radius {end.radius:.4g}, not below 1)."
+            )
+    if any(math.isnan(limit) for limit in limits):
+        notes.append("Step sizes that take minutes to find are left out; --limit finds them.")
+    found = [
+        table("method", "round", "exact MSE", *(f"of it\n{part}" for part in ERROR_PARTS), rows=errors),
+        table("method", "mean-square\nradius", "unstable from\nstep size", rows=stability),
+    ]
+    attrs = curves[0].attrs
+    setting = f"N = {attrs['agents']},  d = {attrs['dim']},  i.i.d. sampling,  {start(curves[0])},  exact"
+    print_all(*found, *notes, heading=setting)
 
 
 def _limit(end: exactly.Stationary, unstable_from: float) -> dict[str, Any]:
@@ -111,7 +141,7 @@ def plan(
     ),
     method: list[str] | None = option(f"{REPEATED_METHODS} By default all.", None, "Method", names=METHODS),
     plot: Path | None = option("With --epsilon: draw communications against observations.", None, "Output"),
-    force: bool = switch("--force", "Replace a file that exists.", "Output"),
+    force: bool = FORCE,
     json: bool = AS_JSON,
 ) -> None:
     """The cheapest run of each method that reaches a target, by exact errors, and the command that runs it."""
@@ -124,7 +154,9 @@ def plan(
         raise ArgumentError("--max-samples goes with --epsilon or --rounds; got --samples")
     if plot is not None and epsilon is None:
         raise ArgumentError(f"--plot needs --epsilon: the trade-off is that of an accuracy; got {given[0]}")
-    picture, made = parsing.target("--plot", plot, force, context.obj), problem()
+    files = Outputs(context.obj, force)
+    files.check("--plot", plot)
+    made = problem()
     plans: dict[str, Plan] = {}
     refused: list[ArgumentError] = []
     target: Any = {"rounds": rounds, "samples": samples, "max_samples": max_samples}
@@ -144,17 +176,40 @@ def plan(
     run = shlex.join(["fedlsa", "simulate", *as_options(**problem.arguments), *_as_options(plans[best])])
     if json:
         costs = [{f.name: getattr(p, f.name) for f in fields(p)} | described(p.algorithm) for p in plans.values()]
-        print_json(plans=costs, recommended=best, command=run, saved=[picture] if picture is not None else [])
+        print_json(plans=costs, recommended=best, command=run, saved=[plot] if plot is not None else [])
     else:
-        print_plans(list(plans.values()))
+        _print_plans(list(plans.values()))
         print(f"recommended: {best}; run it:\n{run}")
-    if picture is not None and epsilon is not None:
+    if plot is not None and epsilon is not None:
         with live_bar("trade-off", updates=False) as progress:
             points = exactly.trade_off(made, epsilon, list(plans), progress=progress)
-        draw = partial(figures.trade_off, [*points, *plans.values()], epsilon)
-        parsing.write_picture(picture, draw, context.obj, force=force)
+        files.draw(plot, partial(figures.trade_off, [*points, *plans.values()], epsilon))
         if not json:
-            parsing.tell_saved(picture)
+            files.print_saved()
+
+
+def _print_plans(plans: list[Plan]) -> None:
+    """One row per plan: how to run it, what it costs, and how close it gets."""
+    headings = ["step size", "local steps or\nprobability", "communi-\ncations", "samples\nper agent"]
+    rows = [
+        [
+            type(p.algorithm).__name__,
+            f"{p.algorithm.step_size:.4g}",
+            f"p = {_length(p):.4g}" if p.algorithm.random_lengths else f"{_length(p):,}",
+            f"{p.rounds:,}",
+            f"{p.samples:,.0f}",
+            number(p.rmse),
+            f"{p.bytes:,}",
+        ]
+        for p in plans
+    ]
+    bases = ", ".join(dict.fromkeys(p.basis for p in plans))
+    found = table("method", *headings, "predicted\nRMSE", "bytes", rows=rows)
+    cautions = [f"{type(p.algorithm).__name__}: plan {p.caution}" for p in plans if p.caution]
+    offers = [f"{type(p.algorithm).__name__} instead: {line}" for p in plans for line in p.offer]
+    starts = ", ".join(start_words(named) for named in dict.fromkeys(p.start for p in plans))
+    heading = "\n".join([*cautions, f"by {bases},  i.i.d. sampling,  {starts}"])
+    print_all(found, *offers, heading=heading)
 
 
 def _cost(plan: Plan, by_rounds: bool) -> tuple[float, float, float]:
@@ -163,8 +218,12 @@ def _cost(plan: Plan, by_rounds: bool) -> tuple[float, float, float]:
     return (plan.rounds, plan.samples, rmse) if by_rounds else (rmse, plan.rounds, plan.samples)
 
 
+def _length(plan: Plan) -> Any:
+    return getattr(plan.algorithm, plan.algorithm.length)
+
+
 def _as_options(plan: Plan) -> list[str]:
     """The options of `fedlsa simulate` that run a plan."""
     a = plan.algorithm
-    length = ["--" + a.length.replace("_", "-"), repr(getattr(a, a.length))]
+    length = ["--" + a.length.replace("_", "-"), repr(_length(plan))]
     return ["--method", a.name, "--step-size", repr(a.step_size), *length, "--rounds", str(plan.rounds)]
