@@ -97,11 +97,15 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
+def given_fields(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass that have another value than the default, its own before the options (keywords)."""
+    ordered = sorted(fields(record), key=lambda f: bool(f.kw_only))
+    return {f.name: getattr(record, f.name) for f in ordered if not same(getattr(record, f.name), f.default)}
+
+
 def call(record: Any) -> str:
     """A dataclass as a reader writes it: its own parameters, then the options (keywords) that were set."""
-    ordered = sorted(fields(record), key=lambda f: bool(f.kw_only))
-    given = {f.name: getattr(record, f.name) for f in ordered if not same(getattr(record, f.name), f.default)}
-    written = {name: shown(v) if isinstance(v, np.ndarray) else repr(v) for name, v in given.items()}
+    written = {name: shown(v) if isinstance(v, np.ndarray) else repr(v) for name, v in given_fields(record).items()}
     return f"{type(record).__name__}({', '.join(f'{name}={text}' for name, text in written.items())})"
 
 

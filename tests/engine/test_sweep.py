@@ -150,7 +150,7 @@ LARGER = fl.problems.garnet(agents=3, states=6, features=3, seed=1)
     ("changes", "error", "message"),
     [
         (
-            {"algorithm": fl.SCAFFLSA(0.1, 3)},
+            {"algorithm": [fl.SCAFFLSA(0.1, 3), fl.FedLSA]},
             ArgumentTypeError,
             "algorithm must be a method's class such as fl.SCAFFLSA",
         ),

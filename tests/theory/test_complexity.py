@@ -160,7 +160,7 @@ def test_complexities_refuse_what_no_theorem_covers():
     with pytest.raises(ArgumentError, match="positive definite symmetric parts"):
         fl.theory.complexity(indefinite, "fedlsa", 0.1)
     with pytest.raises(UnknownNameError, match="did you mean 'scafflsa'"):
-        fl.theory.complexity(well(0), "SCAFFLSA", 0.1)
+        fl.theory.complexity(well(0), "SCAFLSA", 0.1)
     with pytest.raises(ArgumentError, match="equal weights"):
         fl.theory.complexity(well(0, weights=[1.0, 2.0]), "scafflsa", 0.1)
     assert quietly(well(0, weights=[1.0, 2.0]), "fedlsa", 0.1).bound.holds

@@ -1,5 +1,11 @@
 """What a method is: its step size, its round lengths, its correction gain. A method is data plus a docstring."""
 
+from dataclasses import MISSING, fields
+from inspect import isabstract, isclass
+from typing import Any
+
+from .. import checks
+from ..errors import ArgumentError, ArgumentTypeError
 from .base import Algorithm, FixedRounds, PowerStep
 from .fedlsa import FedLSA
 from .scafflsa import SCAFFLSA
@@ -13,7 +19,49 @@ def supporting(what: str) -> dict[str, type[Algorithm]]:
     return {name: kind for name, kind in METHODS.items() if what in kind.supports}
 
 
-__all__ = ["METHODS", "SCAFFLSA", "Algorithm", "FedLSA", "FixedRounds", "PowerStep", "Scaffnew", "supporting"]
+def method_class(argument: str, given: Any, what: str = "") -> type[Algorithm]:
+    """The class of a method that is named by an instance, by its class or by its name, in letters of any size.
+
+    argument : what errors call it; what : that the method must support, as in `supporting`; nothing by default
+    """
+    names = supporting(what) if what else METHODS
+    if isinstance(given, str):
+        return METHODS[checks.choice(argument, given.lower() if given.lower() in names else given, names)]
+    kind = given if isclass(given) else type(given)
+    if not issubclass(kind, Algorithm) or isabstract(kind):
+        rule = "a method such as fl.SCAFFLSA(...), its class, or its name"
+        raise ArgumentTypeError(f"{argument} must be {rule}; got {checks.show(given)}")
+    if what and what not in kind.supports:
+        known = ", ".join(each.__name__ for each in names.values())
+        raise ArgumentError(f"{argument} must be one of {known}; got {kind.__name__}")
+    return kind
+
+
+def method(argument: str, given: Any, what: str = "") -> Algorithm:
+    """The same as an instance: a class or a name is enough where every setting has a default value."""
+    kind = method_class(argument, given, what)
+    if isinstance(given, Algorithm):
+        return given
+    missing = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
+    if missing:
+        example = f"fl.{kind.__name__}" if METHODS.get(kind.name) is kind else kind.__name__
+        rule = f"{argument} must have its settings, {example}({', '.join(f'{name}=...' for name in missing)})"
+        raise ArgumentTypeError(f"{rule}; got {checks.show(given)}")
+    return kind()  # type: ignore[call-arg]
+
+
+__all__ = [
+    "METHODS",
+    "SCAFFLSA",
+    "Algorithm",
+    "FedLSA",
+    "FixedRounds",
+    "PowerStep",
+    "Scaffnew",
+    "method",
+    "method_class",
+    "supporting",
+]
 
 
 def __dir__() -> list[str]:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, method
 from ..checks import Floats
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Sampling
 from .hooks import check_server_step
@@ -87,9 +87,11 @@ def join(parts: Iterable[JobOutcome]) -> JobOutcome:
 
 def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Problem, Algorithm, int]]:
     """Every problem with every algorithm and its rounds, checked."""
-    problems = _entries("problem", problems, Problem, "a fedlsa problem", "a fedlsa problem or a sequence of them")
-    method = "a method such as fl.FedLSA(...)"
-    algorithms = _entries("algorithm", algorithms, Algorithm, method, "a sequence of methods such as fl.FedLSA(...)")
+    problems = _entries("problems", problems, "a fedlsa problem or a sequence of them")
+    for problem in problems:
+        checks.instance("problem", problem, Problem, "a fedlsa problem")
+    algorithms = _entries("algorithms", algorithms, "a sequence of methods such as fl.FedLSA(...)")
+    algorithms = [method("algorithm", each) for each in algorithms]
     each = [rounds] * len(algorithms)
     if checks.is_sequence(rounds):
         each = checks.entries("rounds", rounds, "one number per algorithm")
@@ -99,15 +101,11 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
     return [(p, a, T) for p in problems for a, T in zip(algorithms, each, strict=True)]
 
 
-def _entries(name: str, values: Any, kind: type, one: str, several: str) -> list[Any]:
-    """A sequence of things of one kind, not empty."""
-    if isinstance(values, kind) or not checks.is_sequence(values):
-        raise ArgumentTypeError(f"{name}s must be {several}; got {checks.show(values)}")
-    listed = checks.entries(f"{name}s", values, "a sequence")
+def _entries(name: str, values: Any, rule: str) -> list[Any]:
+    """What a sequence holds, which is not empty."""
+    listed = checks.entries(name, values, rule)
     if not listed:
-        raise ArgumentError(f"{name}s must not be empty; got {checks.show(listed)}")
-    for value in listed:
-        checks.instance(name, value, kind, one)
+        raise ArgumentError(f"{name} must not be empty; got {checks.show(listed)}")
     return listed
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, method
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..formatting import Displayed
@@ -70,7 +70,7 @@ def round_paths(
     who takes part and how long Scaffnew's rounds are. noise=True : the run of `simulate` with this seed.
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
-    checks.instance("algorithm", algorithm, Algorithm, "a method such as fl.SCAFFLSA(0.1, 10)")
+    algorithm = method("algorithm", algorithm)
     rounds = checks.integer("rounds", rounds, at_least=1)
     seed = checks.integer("seed", seed, at_most=2**64 - 1)
     points = checks.integer("points", points, at_least=1)

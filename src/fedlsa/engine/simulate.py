@@ -26,7 +26,7 @@ ENGINES = ("cpu", "cuda", "auto", "reference")
 
 def simulate(
     problem: Problem,
-    algorithm: Algorithm,
+    algorithm: Algorithm | type[Algorithm] | str,
     rounds: int = 500,
     seeds: int | Iterable[int] = 10,
     theta_0: ArrayLike | None = None,
@@ -41,7 +41,8 @@ def simulate(
 ) -> xr.Dataset:
     """Run a method on a problem for `rounds` communications, once per seed.
 
-    problem : one of fl.problems; algorithm : fl.FedLSA(...), fl.SCAFFLSA(...) or fl.Scaffnew(...);
+    problem : one of fl.problems; algorithm : fl.FedLSA(...), fl.SCAFFLSA(...), fl.Scaffnew(...) or a method of your own
+    (its class or its name is enough where all its settings have default values);
     sampling : how agents meet their observations, fl.IID(), fl.Markov(...) or fl.Replay(...);
     seeds : a count (0 ... n - 1) or the seeds themselves; theta_0 : (d,), by default `problem.start`: theta_star + 1 in
     a laboratory (families, decision processes), 0 on data, and attrs["start"] names it;
@@ -67,7 +68,7 @@ def simulate(
 
 def simulate_grid(
     problems: Problem | Sequence[Problem],
-    algorithms: Sequence[Algorithm],
+    algorithms: Sequence[Algorithm | type[Algorithm] | str],
     rounds: int | Sequence[int] = 500,
     seeds: int | Iterable[int] = 10,
     theta_0: ArrayLike | None = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from inspect import isclass
 from itertools import product
 from typing import Any
 
@@ -14,8 +13,9 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, method_class
 from ..errors import ArgumentError, ArgumentTypeError, ClusterError, DivergenceWarning
+from ..formatting import given_fields
 from ..problems import Problem
 from ..results import recipe, sweeps
 from ..sampling import IID, Markov, Replay, Sampling
@@ -31,7 +31,7 @@ NAMED = 3  # configurations that diverged, named in a warning
 
 def sweep(
     problem: Problem | Mapping[str, Problem],
-    algorithm: type[Algorithm] | Sequence[type[Algorithm]],
+    algorithm: Algorithm | str | type[Algorithm] | Sequence[str | type[Algorithm]],
     *,
     rounds: int = 500,
     seeds: int | Iterable[int] = 10,
@@ -50,7 +50,8 @@ def sweep(
     """Run a method with every combination of some of its options; the runs share the machine and the random numbers.
 
     problem : one, or several by name (dimension "problem")
-    algorithm : the class of a method such as fl.SCAFFLSA, or a list of them (dimension "algorithm")
+    algorithm : the class of a method such as fl.SCAFFLSA or its name, or a list of them (dimension "algorithm"); or a
+        method whose settings hold where they are not swept
     options : of the method: step_size=[0.05, 0.1], local_steps=10, ...; a list becomes a dimension of that name, a
         value a scalar coordinate. `local_steps` is for every method: of Scaffnew, the mean number of steps in a round
     rounds : one number for all; a long run holds the shorter ones, `s.sel(rounds=...)`
@@ -70,6 +71,11 @@ def sweep(
     2000.0
     """
     named = _problems(problem, kept(keep))
+    if isinstance(algorithm, Algorithm):  # its settings are those that are not swept
+        own = given_fields(algorithm)
+        if LENGTH in options:
+            own.pop(algorithm.length, None)
+        algorithm, options = type(algorithm), own | options
     kinds = _classes(algorithm)
     axes = {name: _values(name, value) for name, value in options.items()}
     places = [dict(zip(axes, at, strict=True)) for at in product(*(sweeps.listed(values) for values in axes.values()))]
@@ -144,10 +150,11 @@ def _problems(problem: Any, keep: Sequence[str]) -> dict[str, Problem]:
 
 
 def _classes(algorithm: Any) -> list[type[Algorithm]]:
-    kinds = checks.entries("algorithm", algorithm, "classes") if checks.is_sequence(algorithm) else [algorithm]
-    rule = "a method's class such as fl.SCAFFLSA, whose options are arguments of sweep, or a list of classes"
-    if not kinds or not all(isclass(kind) and issubclass(kind, Algorithm) for kind in kinds):
+    several = checks.entries("algorithm", algorithm, "classes") if checks.is_sequence(algorithm) else [algorithm]
+    if not several or any(isinstance(each, Algorithm) for each in several):
+        rule = "a method's class such as fl.SCAFFLSA, whose options are arguments of sweep, or a list of classes"
         raise ArgumentTypeError(f"algorithm must be {rule}; got {checks.show(algorithm)}")
+    kinds = [method_class("algorithm", each) for each in several]
     _refuse_twins("algorithm", kinds)
     return kinds
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, method
 from ..errors import ArgumentError
 from ..formatting import call
 from ..problems import Problem
@@ -77,8 +77,7 @@ def recorded_rounds(record: int | Iterable[int], rounds: int) -> NDArray[np.int6
 
 def method_label(algorithm: Algorithm) -> str:
     """The method as a reader writes it: its name, its own parameters, then the options that were set."""
-    checks.instance("algorithm", algorithm, Algorithm, "a method (fl.Algorithm)")
-    return call(algorithm)
+    return call(method("algorithm", algorithm))
 
 
 def assemble(

@@ -16,7 +16,7 @@ from functools import partial
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew, method_class
 from ..errors import ArgumentError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
@@ -69,18 +69,21 @@ class Complexity(Displayed, ReadOnly):
         return self.algorithm.mean_steps
 
 
-def complexity(problem: Problem, method: str, epsilon: float, theta_0: ArrayLike | None = None) -> Complexity:
+def complexity(
+    problem: Problem, method: str | type[Algorithm], epsilon: float, theta_0: ArrayLike | None = None
+) -> Complexity:
     """Step size, local steps and rounds with which a method's theorem reaches the accuracy epsilon (RMSE).
 
     problem : one of fl.problems
     method : "fedlsa" (cor:sample_complexity_lsa), "synchronous", which is FedLSA with H = 1
         (cor:sample_compl_h_1_proof), "markov", which is FedLSA on thinned trajectories
         (cor:sample_complexity_lsa_Markov), "scafflsa" (cor:iteration-complexity-fed-lsa-constant) or "scaffnew"
-        (cor:scaffnew-complexity)
+        (cor:scaffnew-complexity); of the methods, the class serves as well
     theta_0 : (d,), by default `problem.start`
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
-    name = checks.choice("method", method, RECIPES)
+    name = method if isinstance(method, str) else method_class("method", method, "plan").name
+    name = checks.choice("method", name.lower() if name.lower() in RECIPES else name, RECIPES)
     eps = checks.real("epsilon", epsilon, above=0)
     known, start = constants(problem), start_distance(problem, theta_0)
     if not known.L > 0:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
-from ..algorithms import Algorithm, FedLSA, Scaffnew, supporting
+from ..algorithms import Algorithm, FedLSA, Scaffnew, method
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
@@ -89,11 +89,11 @@ def exact_record(
     """What `exact` returns, in plain arrays: "data_vars" (name: dimensions, values, attributes), "coords", "attrs"."""
     m, x = centred_start(problem, xi_0)
     rounds = checks.integer("rounds", rounds, at_least=1)
-    if not isinstance(getattr(algorithm, "step_size", None), float) or isinstance(sampling, Markov):
+    checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
+    algorithm = checked_method(m, algorithm, IID() if isinstance(sampling, Markov) else sampling)
+    if not isinstance(algorithm.step_size, float) or isinstance(sampling, Markov):
         checks.memory("rounds", rounds, 16, "the step sizes")
     recorded = results.recorded_rounds(record, rounds)
-    checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
-    check_method(m, algorithm, IID() if isinstance(sampling, Markov) else sampling)
     if algorithm.average_after is not None and algorithm.average_after > rounds:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     start = start_error(m, theta_0)
@@ -223,13 +223,9 @@ def centred_start(problem: Problem | Moments, xi_0: ArrayLike | None) -> tuple[M
     return split, groups[:, 2:] - m.xi_star[split.table]
 
 
-def check_method(m: Moments, algorithm: Algorithm, sampling: Sampling) -> None:
-    """Refuse what has no exact moments here."""
-    known = [kind.__name__ for kind in supporting("theory").values()]
-    names = f"{', '.join(known[:-1])} or {known[-1]}"
-    checks.instance("algorithm", algorithm, Algorithm, f"a method such as {names}")
-    if "theory" not in algorithm.supports:
-        raise ArgumentError(f"algorithm must be {names} itself; got {type(algorithm).__name__}")
+def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
+    """The method that is given in any way; one that has no exact moments here is refused."""
+    algorithm = method("algorithm", given, "theory")
     if isinstance(sampling, (Markov, Replay)):
         raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
     if algorithm.projection is not None:
@@ -237,6 +233,7 @@ def check_method(m: Moments, algorithm: Algorithm, sampling: Sampling) -> None:
     algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
     if algorithm.average_after is not None and not isinstance(algorithm, FedLSA):
         raise ArgumentError("average_after must be None for exact moments with control variates; got a round")
+    return algorithm
 
 
 # Exact moments of Scaffnew iteration by iteration, where agents have drifted apart since they last communicated.
@@ -274,9 +271,9 @@ def exact_iterations(
     the average of the agents, which is what a server would hold if it asked. A curve costs as many steps as its last
     iteration. Everybody takes part.
     """
-    checks.instance("algorithm", algorithm, Scaffnew, "a Scaffnew: other methods have nothing between communications")
     m, x = centred_start(problem, xi_0)
-    check_method(m, algorithm, IID())
+    given = checked_method(m, algorithm, IID())
+    checks.instance("algorithm", given, Scaffnew, "a Scaffnew: other methods have nothing between communications")
     taking_part = algorithm.taking_part(m.n_agents)
     if taking_part < m.n_agents:
         raise ArgumentError(f"participation must be 1.0 for moments per iteration; got {taking_part} of {m.n_agents}")

@@ -8,13 +8,13 @@ is too large for exact moments it solves the explicit theorems instead, says so 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import TypeGuard
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeGuard
 
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..algorithms import METHODS, Algorithm, FedLSA, supporting
+from ..algorithms import METHODS, Algorithm, FedLSA, method_class
 from ..checks import Floats
 from ..errors import ArgumentError, FedLSAError
 from ..formatting import Displayed, Rows, call, fields_of
@@ -81,7 +81,7 @@ def plan(
     problem: Problem | Moments,
     epsilon: float | None = None,
     *,
-    method: str = "scafflsa",
+    method: str | type[Algorithm] | Algorithm = "scafflsa",
     rounds: int | None = None,
     samples: float | None = None,
     max_samples: float | None = None,
@@ -92,7 +92,7 @@ def plan(
     epsilon : the fewest communications with RMSE <= epsilon and at most max_samples observations per agent (by default
     4 times the fewest with which the method gets there). rounds : the smallest RMSE after that many communications with
     at most max_samples observations, which must be given. samples : the smallest RMSE with that many observations.
-    theta_0 : where the run starts, by default `problem.start`.
+    theta_0 : where the run starts, by default `problem.start`. method : a class of method, or its name.
 
     Accuracy lasts: the RMSE is at most epsilon at the planned round and, from this start, at all later ones (`later`
     says how that was checked), not only where start and drift happen to cancel. From another start at the same distance
@@ -110,7 +110,7 @@ def plan(
     >>> plan.rounds, plan.rmse <= 0.1
     (1, True)
     """
-    name = checks.choice("method", method, supporting("plan"))
+    name = planned_method(method)
     targets = {"epsilon": epsilon, "rounds": rounds, "samples": samples}
     if sum(t is not None for t in targets.values()) != 1:
         raise ArgumentError(f"exactly one of epsilon, rounds and samples must be given; got {checks.show(targets)}")
@@ -160,6 +160,15 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     if seen.since is None:
         raise ArgumentError(f"epsilon must be one that lasts once it is reached; got {epsilon:g}, and later more")
     return replace(_by_exact_errors(m, algorithm, T, seen), start=m.start_label(theta_0))
+
+
+def planned_method(given: Any) -> str:
+    """The name of a method whose step size and local steps are to be found; options of an instance are refused."""
+    kind = method_class("method", given, "plan")
+    options = [f.name for f in fields(Algorithm) if f.kw_only and getattr(given, f.name, None) is not None]
+    if options and isinstance(given, Algorithm):
+        raise ArgumentError(f"method must have no {options[0]}, since plans know none; got {checks.show(given)}")
+    return kind.name
 
 
 def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:

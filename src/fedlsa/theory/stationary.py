@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ..problems import Problem
 from ..sampling import IID
 from . import local_steps, stationary_pairs, tuning
 from .controlled import controlled_round
-from .exact import check_method, round_length
+from .exact import checked_method, round_length
 from .linear import contracts, not_negative, smat
 from .moments import Moments, moments
 from .pairs import PairMap
@@ -88,7 +89,7 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     problem : one of fl.problems, or its moments
     algorithm : the method, with its step size and local steps
     """
-    m, eta = _checked(problem, algorithm)
+    m, algorithm, eta = _checked(problem, algorithm)
     u, rate, lost = np.zeros(m.dim), partial(radius, m, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
         step = _round(m, algorithm, eta)
@@ -146,7 +147,7 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     problem : one of fl.problems, or its moments
     algorithm : the method, with its step size and local steps
     """
-    m, eta = _checked(problem, algorithm)
+    m, algorithm, eta = _checked(problem, algorithm)
     with np.errstate(over="ignore", invalid="ignore"):
         step = _round(m, algorithm, eta)
         return (
@@ -186,7 +187,7 @@ def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance:
     tolerance below 1e-12 is taken as 1e-12.
     """
     tolerance = max(checks.real("tolerance", tolerance, above=0, below=1), tuning.STEP_SIZE_DIGITS)
-    m, _ = _checked(problem, algorithm)
+    m, algorithm, _ = _checked(problem, algorithm)
     size = float(np.linalg.norm(m.A_bar, 2, axis=(1, 2)).max())
     start = 1 / max(size, 1e-300)  # from here down, since tiny steps are stable by too little to tell
     low = high = start
@@ -223,11 +224,11 @@ def _first_change(stable: Callable[[float], bool], high: float, least: float) ->
     return 0.0, 0.0
 
 
-def _checked(problem: Problem | Moments, algorithm: Algorithm) -> tuple[Moments, float]:
+def _checked(problem: Problem | Moments, given: Any) -> tuple[Moments, Algorithm, float]:
     m = moments(problem)
-    check_method(m, algorithm, IID())
+    algorithm = checked_method(m, given, IID())
     if isinstance(algorithm.step_size, PowerStep):
         raise ArgumentError(f"step_size must be constant for a stationary limit; got {algorithm.step_size}")
     if algorithm.average_after is not None:
         raise ArgumentError("average_after must be None: averages have no stationary law; got a round")
-    return m, float(algorithm.step_size)
+    return m, algorithm, float(algorithm.step_size)

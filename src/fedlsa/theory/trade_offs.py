@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..algorithms import supporting
+from ..algorithms import Algorithm, supporting
 from ..errors import ArgumentError
 from ..problems import Problem
 from . import tuning
 from .moments import Moments, moments, start_error
-from .planner import Plan, beyond_exact, plan
+from .planner import Plan, beyond_exact, plan, planned_method
 from .search import Search
 from .threads import small_products
 
@@ -21,7 +21,7 @@ from .threads import small_products
 def trade_off(
     problem: Problem | Moments,
     epsilon: float,
-    method: str | Sequence[str] = tuple(supporting("plan")),
+    method: str | type[Algorithm] | Sequence[str | type[Algorithm]] = tuple(supporting("plan")),  # noqa: B008  immutable
     *,
     theta_0: ArrayLike | None = None,
     progress: Callable[[float, float], None] | None = None,
@@ -42,8 +42,10 @@ def trade_off(
     True
     >>> figure = fl.figures.trade_off(plans, epsilon=0.1)
     """
-    asked_for = checks.instances("method", method, str, "a method's name")
-    names = [checks.choice("method", m, supporting("plan")) for m in asked_for]
+    several = checks.entries("method", method, "methods") if checks.is_sequence(method) else [method]
+    names = [planned_method(each) for each in several]
+    if not names:
+        raise ArgumentError("method must be a method, or a sequence of them; got none")
     epsilon = checks.real("epsilon", epsilon, above=0)
     checks.callback("progress", progress)
     asked = [(name, cap) for name in dict.fromkeys(names) for cap in _caps(problem, name, epsilon, theta_0)]

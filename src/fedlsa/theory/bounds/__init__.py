@@ -8,8 +8,8 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from ... import checks, results
-from ...algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
-from ...errors import ArgumentError, ArgumentTypeError
+from ...algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew, method
+from ...errors import ArgumentError
 from ...problems import Problem
 from ...sampling import IID, Markov, Sampling
 from ..constants import constants
@@ -63,7 +63,7 @@ def bound(
     A list in the place of `rounds` is short for recording that list; constants are computed once for all rounds.
     Where conditions fail a TheoryWarning says which, and the number is returned all the same.
     """
-    eta, t = _checked(problem, algorithm, rounds, record)
+    algorithm, eta, t = _checked(problem, algorithm, rounds, record)
     if isinstance(sampling, Markov) and isinstance(algorithm, FedLSA):
         known, markov, q = constants(problem), markov_constants(problem), _thinned(algorithm, sampling.thin)
         return last_iterate_bound(known, markov, algorithm, t, start_distance(problem, theta_0), q).warn_unmet()
@@ -90,7 +90,7 @@ def td_bound(
 
     For FedLSA this is th:cor_fed_td_no_cv with its constants, a = (1 - gamma) nu / 2.
     """
-    eta, t = _checked(problem, algorithm, rounds, record)
+    algorithm, eta, t = _checked(problem, algorithm, rounds, record)
     given = claim_inputs(problem, eta)
     return theorem(problem, algorithm, t, start_distance(problem, theta_0), given, promised=True).warn_unmet()
 
@@ -110,8 +110,8 @@ def markov_bound(
     rounds, theta_0, record : as in `bound`
     thin : of so many observations in a row one makes an update (the paper's q)
     """
-    checks.instance("algorithm", algorithm, FedLSA, "a FedLSA")
-    _, t = _checked(problem, algorithm, rounds, record)
+    given, _, t = _checked(problem, algorithm, rounds, record)
+    checks.instance("algorithm", given, FedLSA, "a FedLSA")
     q = _thinned(algorithm, checks.integer("thin", thin, at_least=1))
     start = start_distance(problem, theta_0)
     return coupled_bound(constants(problem), markov_constants(problem), algorithm, t, start, q).warn_unmet()
@@ -124,16 +124,14 @@ def _thinned(algorithm: FedLSA, thin: int) -> int:
     return thin
 
 
-def _checked(problem: Problem, algorithm: Any, rounds: Any, record: Any) -> tuple[float, Rounds]:
+def _checked(problem: Problem, given: Any, rounds: Any, record: Any) -> tuple[Algorithm, float, Rounds]:
     checks.instance("problem", problem, Problem, "a fedlsa problem")
-    if type(algorithm) not in THEOREMS:
-        names = ", ".join(kind.__name__ for kind in THEOREMS)
-        raise ArgumentTypeError(f"algorithm must be one of {names}; got {checks.show(algorithm)}")
+    algorithm = method("algorithm", given, "theory")
     eta = constant_step(algorithm)
     if checks.is_sequence(rounds):
         if record is not None:
             raise ArgumentError("record must be None where rounds is a list of rounds; got both")
         listed = checks.entries("rounds", rounds, "a number of rounds, or several")
-        return eta, results.recorded_rounds(listed, checks.integer("rounds", listed[-1]) if listed else 0)
+        return algorithm, eta, results.recorded_rounds(listed, checks.integer("rounds", listed[-1]) if listed else 0)
     t = checks.integer("rounds", rounds)
-    return eta, t if record is None else results.recorded_rounds(record, t)
+    return algorithm, eta, t if record is None else results.recorded_rounds(record, t)

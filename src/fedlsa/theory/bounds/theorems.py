@@ -80,7 +80,7 @@ def computed_inputs(known: Constants, eta: float) -> Inputs:
 
 def constant_step(algorithm: Algorithm) -> float:
     """The step size of a method that the theorems speak of: constant steps, all agents, the last iterate."""
-    checks.instance("algorithm", algorithm, Algorithm, "a fedlsa algorithm")
+    checks.instance("algorithm", algorithm, Algorithm, "a method with its settings")
     if not isinstance(algorithm.step_size, float):
         raise ArgumentError(f"the theorems need a constant step_size; got {algorithm.step_size!r}")
     for name, rule in NOT_IN_THEOREMS.items():
