@@ -11,7 +11,7 @@ from .. import checks
 from ..checks import Floats
 from .base import EVERYTHING, Algorithm, Lengths, PowerStep
 
-LONGEST_ROUND = 2**53  # observations in a round, counted exactly in floating point; no engine runs that many
+LONGEST_ROUND = 2**62  # observations in a round, which an integer holds; no engine runs that many
 
 
 @dataclass(frozen=True, repr=False)

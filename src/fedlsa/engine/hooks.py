@@ -24,7 +24,7 @@ SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) tha
 
 
 def check_server_step(algorithm: Algorithm, theta: Floats) -> None:
-    """Whether the server's step, where there is one, takes its three arguments (no self) and runs at the start."""
+    """Whether the server's step, where there is one, takes its three arguments (no self), runs and writes theta."""
     step, name = type(algorithm).server_step, type(algorithm).__name__
     if step is None:
         return
@@ -37,6 +37,20 @@ def check_server_step(algorithm: Algorithm, theta: Floats) -> None:
     except TypeError:
         raise ArgumentError(f"server_step of {name} must be {SERVER_STEP}; got one of {signature}") from None
     apply_server_step(algorithm, theta, theta.copy(), 1)
+    if not any(_writes(algorithm, theta, theta + shift) for shift in (0.0, 1e-3, 1.0, 1e3)):
+        raise ArgumentError(f"server_step of {name} must overwrite theta; got one that leaves it as it is")
+
+
+def _writes(algorithm: Algorithm, theta: Floats, mean: Floats) -> bool:
+    """Whether the step writes into theta: then it fails where that is read-only."""
+    kept = theta.copy()
+    kept.flags.writeable = False
+    try:
+        with np.errstate(all="ignore"):
+            type(algorithm).server_step(kept, mean, parameters(algorithm))
+    except Exception:
+        return True
+    return False
 
 
 def apply_server_step(algorithm: Algorithm, theta: Floats, mean: Floats, t: int) -> Floats:
@@ -46,9 +60,12 @@ def apply_server_step(algorithm: Algorithm, theta: Floats, mean: Floats, t: int)
     theta = theta.copy()
     try:
         with np.errstate(all="ignore"):
-            type(algorithm).server_step(theta, mean, parameters(algorithm))
+            returned = type(algorithm).server_step(theta, mean, parameters(algorithm))
     except Exception as error:  # a user's function
         raise failure(algorithm, t, f"{type(error).__name__}: {error}") from error
+    if returned is not None:
+        rule = f"server_step of {type(algorithm).__name__} must overwrite theta and return nothing"
+        raise ArgumentError(f"{rule}; got {checks.show(returned)} back")
     return theta
 
 

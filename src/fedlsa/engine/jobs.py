@@ -18,7 +18,7 @@ from ..sampling import Sampling
 from .hooks import check_server_step
 from .outcome_tables import OutcomeTables
 from .run_state import RunState, beginning
-from .schedule import expected_updates, typical_observations
+from .schedule import expected_updates, gains_of, typical_observations
 
 KEEP = ("theta", "xi", "state")
 MOST_IN_A_ROUND = 2**27  # observations: a few seconds of an agent
@@ -169,10 +169,8 @@ def _per_seed(name: str, value: ArrayLike, seeds: int, shape: tuple[int, ...]) -
 
 
 def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arguments: dict[str, Any]) -> None:
-    """What a method says of its rounds, tried on 64 of them: compiled code trusts the arrays that it gets."""
+    """What a method says of its rounds, tried on 64 of them before the run begins."""
     lengths, name = typical_observations(algorithm, thin), type(algorithm).__name__
-    if lengths.shape != (64,):
-        raise ArgumentError(f"observations of {name} must be one number per round; got shape {lengths.shape} for 64")
     if rounds * sum(map(int, lengths)) >= MOST_OBSERVATIONS * len(lengths):  # exact, however long rounds are
         raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
     mean = sum(map(int, lengths)) / len(lengths)
@@ -186,16 +184,11 @@ def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arg
     if updates > MOST_COMPILED:
         rule = f"at most {MOST_COMPILED:.0e} of all agents and seeds, a month of one core"
         raise ArgumentError(f"observations must be {rule}; got {updates:.3g}: take fewer rounds or seeds")
-    if (lengths < thin).any():
-        least = int(lengths.min())
-        raise ArgumentError(f"observations of {name} must be at least {thin}, or a round makes no update; got {least}")
     goes_on = "state" in arguments.get("keep", ())  # later, perhaps
     if algorithm.average_after is not None and algorithm.average_after > rounds and not goes_on:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     _check_step_size(algorithm, rounds, arguments["dtype"])
-    gain = np.asarray(algorithm.gain(algorithm.eta(np.minimum(np.arange(64), rounds - 1)), lengths // thin))
-    if gain.shape != lengths.shape:
-        raise ArgumentError(f"gain of {name} must be one number per round; got shape {gain.shape} for 64")
+    gains_of(algorithm, algorithm.eta(np.minimum(np.arange(64), rounds - 1)), lengths // thin)
 
 
 def _check_step_size(algorithm: Algorithm, rounds: int, dtype: str) -> None:

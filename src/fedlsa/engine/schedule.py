@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import checks
 from ..algorithms import Algorithm
 from ..checks import Floats
+from ..errors import ArgumentError
 from ..sampling import Sampling
 from .random import participants, uniforms
 
@@ -57,9 +59,9 @@ def schedule(
     """
     key, thin = np.uint64(seed), sampling.thin
     uniform = uniforms(seed, first, rounds) if algorithm.random_lengths else np.zeros(rounds)
-    observations = np.asarray(algorithm.observations(uniform, thin), np.int64)
+    observations = observations_of(algorithm, uniform, thin)
     eta = algorithm.eta(np.arange(first, first + rounds))
-    gain = np.asarray(algorithm.gain(eta, observations // thin), np.float64)
+    gain = gains_of(algorithm, eta, observations // thin)
     N = n_agents or 0
     m = algorithm.taking_part(N) if N else 0
     active = np.empty((rounds, m if m < N else 0), np.int64)
@@ -68,9 +70,41 @@ def schedule(
     return Schedule(first, thin, N, observations, eta, gain, active)
 
 
+def observations_of(algorithm: Algorithm, uniform: Floats, thin: int) -> Integers:
+    """What a method says of the lengths of rounds, checked: compiled code trusts the arrays that it gets."""
+    rule = f"observations of {type(algorithm).__name__} must be"
+    lengths = _one_per_round(rule, algorithm.observations(uniform, thin), len(uniform))
+    if lengths.dtype.kind != "i":
+        broken = ~((lengths < 2.0**63) & (lengths == np.floor(lengths)))
+        if broken.any():
+            raise ArgumentError(f"{rule} whole numbers below 2**63; got {lengths[broken][0]:g}")
+    if (lengths < thin).any():
+        raise ArgumentError(f"{rule} at least {thin}, or a round makes no update; got {int(lengths.min())}")
+    return lengths.astype(np.int64)
+
+
+def gains_of(algorithm: Algorithm, eta: Floats, updates: Integers) -> Floats:
+    """What a method says of the gains of rounds, checked."""
+    rule = f"gain of {type(algorithm).__name__} must be"
+    gains = _one_per_round(rule, algorithm.gain(eta, updates), len(eta)).astype(np.float64)
+    if not np.isfinite(gains).all():
+        t = int(np.flatnonzero(~np.isfinite(gains))[0])
+        raise ArgumentError(
+            f"{rule} a finite number; got {gains[t]:g} where step_size is {eta[t]:g} and updates are {updates[t]}"
+        )
+    return gains
+
+
+def _one_per_round(rule: str, given: Any, rounds: int) -> NDArray[Any]:
+    out = np.asarray(given)
+    if out.dtype.kind not in "fiu" or out.shape != (rounds,):
+        raise ArgumentError(f"{rule} one number per round, {rounds}; got {checks.show(given)}")
+    return out
+
+
 def typical_observations(algorithm: Algorithm, thin: int) -> Integers:
     """(64,): how many observations a round receives, at 64 quantiles of its law."""
-    return np.asarray(algorithm.observations(np.arange(0.5, 64) / 64, thin))
+    return observations_of(algorithm, np.arange(0.5, 64) / 64, thin)
 
 
 def expected_updates(algorithm: Algorithm, sampling: Sampling, n_agents: int) -> float:
