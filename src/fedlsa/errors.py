@@ -9,6 +9,13 @@ local_steps must be a positive integer; got 0
 
 from __future__ import annotations
 
+import inspect
+import warnings
+from contextvars import ContextVar
+
+OURS = (__name__.partition(".")[0], "contextlib", "functools", "numpy")  # and of the decorators of our functions
+given_warnings: ContextVar[list[str] | None] = ContextVar("given_warnings", default=None)  # kept where there is a list
+
 
 class FedLSAError(Exception):
     """Base class of every error that fedlsa raises on purpose."""
@@ -80,6 +87,17 @@ class DivergenceWarning(FedLSAWarning):
 
 class TheoryWarning(FedLSAWarning):
     """A setting lies outside the conditions of the paper's theorems; the run goes on."""
+
+
+def warn(text: str, kind: type[FedLSAWarning] = FedLSAWarning) -> None:
+    """Give a warning at the first line that is not the library's own: that of the call."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in OURS:
+        level, frame = level + 1, frame.f_back
+    given = given_warnings.get()
+    if given is not None and kind is FedLSAWarning:  # of runs that diverge and theorems, callers have their own say
+        given.append(text)
+    warnings.warn(text, kind, stacklevel=level)
 
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .checks import Floats
-from .errors import ArgumentError, FedLSAWarning, MissingExtraError, SiteDataError
+from .errors import ArgumentError, MissingExtraError, SiteDataError, warn
 from .fitting import Fit, Regression
 from .fitting import fit as fit_sites
 from .fitting.tasks import checked_weight
@@ -95,7 +94,7 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.fit_ = fit_sites(tables, task, weight=self.weight, plan=self.plan)
             theta = self.fit_.theta
         except SiteDataError as error:
-            warnings.warn(f"{error}: coef_ is the solution of least norm, and fit_ None", FedLSAWarning, stacklevel=2)
+            warn(f"{error}: coef_ is the solution of least norm, and fit_ None")
             self.fit_ = None
             theta = _shortest(x, t, _shares(list(members.values()), w, self.weight), task)
         self.coef_: Floats = theta[: x.shape[1]].copy()

@@ -99,7 +99,7 @@ def test_files_that_exist_are_replaced_only_by_force(fedlsa, tmp_path):
 def test_divergence_is_one_line(fedlsa):
     code, out, err = fedlsa(*small("--method", "fedlsa", "--step-size", "1e6", "--rounds", "200"))
     assert code == 0
-    assert err.startswith("fedlsa: warning: 3 runs diverged, the first at round ")
+    assert err.startswith("fedlsa: warning: runs diverged: FedLSA(step_size=1000000.0")
     assert err.count("\n") == 1
     assert "3 of 3" in out
 

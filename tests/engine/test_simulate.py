@@ -1,7 +1,6 @@
 """`simulate`: what it refuses, what it says while it works, and what it does when a run diverges."""
 
 import os
-import re
 import signal
 import threading
 import warnings
@@ -151,10 +150,11 @@ def test_a_configuration_that_diverges_warns_once_and_leaves_the_others_alone(pr
         a, b, c = fl.simulate_grid(problem, [tame, wild, tame], [30, 60, 30], 2, record=61, engine=engine)
     assert [w.category for w in caught] == [DivergenceWarning]
     at = b["diverged_at"].values
-    assert re.match(
-        rf"2 runs diverged, the first at round {at.min()} of FedLSA\(step_size=60.0, .*try a smaller step_size$",
-        str(caught[0].message),
-    )
+    said = f"FedLSA(step_size=60.0, local_steps=10) (2 of 2 seeds, from round {at.min()} on)"
+    limit = fl.theory.stability_limit(problem, wild)
+    advice = f"try a smaller step_size, below the stability limit of about {limit:.3g}"
+    assert str(caught[0].message) == f"1 of 3 configurations diverged: {said}: {advice}"
+    assert caught[0].filename == __file__
     assert (at > 0).all()
     for s in range(2):
         lost = b["rounds"].values >= at[s]

@@ -11,7 +11,7 @@ import pytest
 from gallery import CASES
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, TheoryWarning
+from fedlsa.errors import ArgumentError
 from fedlsa.theory.bias import power_sums
 
 
@@ -113,19 +113,28 @@ def test_power_sums_are_the_sums_of_powers(H):
     np.testing.assert_allclose(D, expected - H * np.eye(3), rtol=1e-10, atol=1e-9)
 
 
-def test_an_unstable_recursion_is_reported_once_and_its_fixed_point_returned():
-    problem = random_systems(10)
-    with pytest.warns(TheoryWarning, match="spectral radius") as caught:
-        fixed = problem.theta_star + fl.theory.bias(problem, 3.0, 2)
-    assert len(caught) == 1
-    np.testing.assert_allclose(mean_round(problem, fixed, 3.0, 2), fixed, rtol=1e-9, atol=1e-9)
+ONES = exact_systems(np.ones((2, 1, 1)), np.array([[1.0], [2.0]]))
 
 
-@pytest.mark.parametrize(("eta", "H"), [(3.0, 10**6), (2.0, 2)])
-def test_where_the_recursion_has_no_fixed_point_in_floats_the_bias_is_nan(eta, H):
-    problem = exact_systems(np.ones((2, 1, 1)), np.array([[1.0], [2.0]]))
-    with pytest.warns(TheoryWarning):
-        assert np.isnan(fl.theory.bias(problem, eta, H)).all()
+@pytest.mark.parametrize(
+    ("problem", "eta", "H", "radius"),
+    [
+        (random_systems(10), 3.0, 2, r"\d+\.\d+"),
+        (ONES, 3.0, 10**6, "inf"),
+        (ONES, 2.0, 2, "1"),
+        (ONES, 2.5, 1, r"1\.5"),
+    ],
+)
+def test_a_recursion_without_a_limit_has_no_bias(problem, eta, H, radius):
+    rule = f"step_size must be small enough for the mean of FedLSA with local_steps={H} to have a limit"
+    with pytest.raises(ArgumentError, match=f"^{rule}; got {eta:g}, where its .* radius {radius}, not below 1$"):
+        fl.theory.bias(problem, eta, H)
+
+
+def test_a_step_that_one_swallows_has_the_bias_of_first_order():
+    problem, eta = random_systems(11), 1e-20
+    expected = fl.theory.first_order_bias(problem, eta, 10)
+    np.testing.assert_allclose(fl.theory.bias(problem, eta, 10), expected, rtol=1e-9)
 
 
 def test_a_stable_recursion_warns_of_nothing():
@@ -263,10 +272,13 @@ def test_the_bias_keeps_its_digits_and_its_bounds_on_hostile_problems(name):
         rho = Gamma.dot(star) + there - star
         third = rho + Gamma.dot(rho + Gamma.dot(rho))
         limit = solved(one - Gamma, rho)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TheoryWarning)
-            got = fl.theory.round_bias(problem, eta, H), fl.theory.bias_at(problem, eta, H, 3)
-            pairs = [*zip(got, (rho, third), strict=True), (fl.theory.bias(problem, eta, H), limit)]
+        got = fl.theory.round_bias(problem, eta, H), fl.theory.bias_at(problem, eta, H, 3)
+        pairs = list(zip(got, (rho, third), strict=True))
+        if np.abs(np.linalg.eigvals(Gamma.astype(float))).max() < 1:
+            pairs.append((fl.theory.bias(problem, eta, H), limit))
+        else:
+            with pytest.raises(ArgumentError, match="step_size must be small enough"):
+                fl.theory.bias(problem, eta, H)
         for computed, exact in pairs:
             exact = exact.astype(float)
             np.testing.assert_allclose(computed, exact, rtol=1e-9, atol=1e-9 * np.abs(exact).max())

@@ -70,7 +70,7 @@ def simulate_to_files(
         wanted = max(SECONDS, WRITING * (time.monotonic() - clock - ran))
         updates *= min(10.0, max(0.1, wanted / max(1e-3, ran)))
     out = [r for r in so_far if r is not None]
-    warn_of_divergence(out)
+    warn_of_divergence([(job.problem, job.algorithm) for job in grid.jobs], grid.jobs[0].sampling, out)
     return out
 
 

@@ -66,7 +66,7 @@ def resume(
     check_state(job)
     ended = run_jobs([job], work)
     whole = append_rounds(result, result_of(job, ended[0], work.keep))
-    warn_of_divergence([whole])
+    warn_of_divergence([(job.problem, job.algorithm)], job.sampling, [whole])
     return whole
 
 

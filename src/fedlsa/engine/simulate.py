@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 
 from .. import checks, results
 from ..algorithms import Algorithm
-from ..errors import DivergenceWarning
+from ..errors import DivergenceWarning, FedLSAError, warn
 from ..problems import Problem
 from ..sampling import IID, Markov, Replay, Sampling
+from ..theory import stability_limit
 from ..theory.threads import cores
 from . import cpu, cuda, jobs, reference
 from .jobs import Job, JobOutcome, make_job
@@ -22,6 +23,10 @@ from .outcome_tables import outcome_tables
 from .progress import Progress, reporter
 
 ENGINES = ("cpu", "cuda", "auto", "reference")
+QUICK_LIMIT = 500  # tables times squared dimension: the stability limit takes less than a second
+QUICK_MOMENTS = 1e6  # observations times squared dimension: so do the moments that it rests on
+NAMED = 3  # configurations that diverged, named in a warning
+LIMIT_TOLERANCE = 1e-4  # three digits are shown
 
 
 def simulate(
@@ -98,7 +103,7 @@ def simulate_grid(
     )
     ended = run_jobs(work.jobs, work)
     out = [result_of(job, outcome, work.keep) for job, outcome in zip(work.jobs, ended, strict=True)]
-    warn_of_divergence(out)
+    warn_of_divergence([(job.problem, job.algorithm) for job in work.jobs], sampling, out)
     return out
 
 
@@ -175,13 +180,37 @@ def result_of(job: Job, outcome: JobOutcome, keep: Sequence[str]) -> xr.Dataset:
     )
 
 
-def warn_of_divergence(out: list[xr.Dataset]) -> None:
-    """One warning for all runs that diverged."""
-    lost = [(r.attrs["method"], r["diverged_at"].values) for r in out if (r["diverged_at"].values >= 0).any()]
-    if lost:
-        method, at = lost[0]
-        n, first = sum(int((d >= 0).sum()) for _, d in lost), int(at[at >= 0].min())
-        runs = "1 run" if n == 1 else f"{n} runs"
-        more = "" if len(lost) == 1 else f" and {len(lost) - 1} more"
-        text = f"{runs} diverged, the first at round {first} of {method}{more}: try a smaller step_size"
-        warnings.warn(text, DivergenceWarning, stacklevel=4)
+def warn_of_divergence(
+    of: Sequence[tuple[Problem, Algorithm]], sampling: Sampling, out: Sequence[xr.Dataset], where: Sequence[str] = ()
+) -> None:
+    """One warning that says which configurations diverged, when, how many of their seeds, and what to do.
+
+    where : the names of the problems, in sweeps of several
+    """
+    ended = [r["diverged_at"].values for r in out]
+    lost = [i for i, at in enumerate(ended) if (at >= 0).any()]
+    if not lost:
+        return
+    said = []
+    for i in lost[:NAMED]:
+        first, label = ended[i][ended[i] >= 0].min(), results.method_label(of[i][1])
+        place = f"{label} on {where[i]}" if where and where[i] else label
+        said.append(f"{place} ({(ended[i] >= 0).sum()} of {len(ended[i])} seeds, from round {first} on)")
+    more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+    which = f"{len(lost)} of {len(out)} configurations" if len(out) > 1 else "runs"
+    warn(f"{which} diverged: {', '.join(said)}{more}: {advise_step_size(*of[lost[0]], sampling)}", DivergenceWarning)
+
+
+def advise_step_size(problem: Problem, algorithm: Algorithm, sampling: Sampling) -> str:
+    """What to do about a run that diverged; with the stability limit, where exact theory soon finds it."""
+    small = problem.n_tables * problem.dim**2 <= QUICK_LIMIT and len(problem.prob) * problem.dim**2 <= QUICK_MOMENTS
+    if small and isinstance(sampling, IID) and isinstance(algorithm.step_size, float):
+        try:
+            limit = stability_limit(problem, replace(algorithm, average_after=None), LIMIT_TOLERANCE)
+        except FedLSAError:  # theory does not speak of the method, or has too few digits
+            limit = np.nan
+        if limit == 0:
+            return "no step_size was found to be stable"
+        if limit <= algorithm.step_size:
+            return f"try a smaller step_size, below the stability limit of about {limit:.3g}"
+    return "try a smaller step_size"

@@ -23,10 +23,9 @@ from .jobs import kept, seed_list
 from .progress import Progress, reporter
 from .ray_tasks import OTHER_VERSION, RayTasks
 from .schedule import expected_updates
-from .simulate import simulate, simulate_grid
+from .simulate import simulate, simulate_grid, warn_of_divergence
 
 LENGTH = "local_steps"  # an option of every method: of one with random lengths, the mean number of steps
-NAMED = 3  # configurations that diverged, named in a warning
 
 
 def sweep(
@@ -95,7 +94,8 @@ def sweep(
             runs = _on_a_cluster(ray, [(p, a) for p in named.values() for a in algorithms], shared, progress)
     several = {"problem": list(named)} if isinstance(problem, Mapping) else {}
     out = sweeps.stack(runs, {**several, "algorithm": kinds if checks.is_sequence(algorithm) else kinds[0], **axes})
-    _warn_of_divergence(runs, [name for name in named for _ in algorithms])
+    pairs = [(p, a) for p in named.values() for a in algorithms]
+    warn_of_divergence(pairs, sampling, runs, [name for name in named for _ in algorithms])
     return out
 
 
@@ -199,18 +199,3 @@ def _make(kind: type[Algorithm], options: dict[str, Any]) -> Algorithm:
         steps = checks.integer(LENGTH, options[LENGTH], at_least=1)
         return kind.with_steps(local_steps=steps, **{k: v for k, v in options.items() if k != LENGTH})
     return kind(**options)
-
-
-def _warn_of_divergence(runs: Sequence[xr.Dataset], problems: Sequence[str]) -> None:
-    """One warning that says which configurations diverged, when, and how many of their seeds."""
-    lost = []
-    for run, problem in zip(runs, problems, strict=True):
-        at = run["diverged_at"].values
-        if (at >= 0).any():
-            where = f" on {problem}" if problem else ""
-            count = f"{(at >= 0).sum()} of {at.size} seeds"
-            lost.append(f"{run.attrs['method']}{where} ({count}, from round {at[at >= 0].min()} on)")
-    if lost:
-        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
-        text = f"{len(lost)} of {len(runs)} configurations diverged: {', '.join(lost[:NAMED])}{more}"
-        warnings.warn(f"{text}: try a smaller step_size", DivergenceWarning, stacklevel=3)

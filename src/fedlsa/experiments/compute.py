@@ -93,9 +93,7 @@ def skipping(p: Problem, settings: Settings) -> int:
 
 def _bias(p: Problem, a: FedLSA) -> Floats:
     assert isinstance(a.step_size, float)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TheoryWarning)  # the paper's own step sizes pass its limits
-        return theory.bias(p, a.step_size, a.local_steps)
+    return theory.bias(p, a.step_size, a.local_steps)
 
 
 @computes("simulate")

@@ -10,11 +10,11 @@ import numpy as np
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataError
+from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataError, warn
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import Plan
-from .cautions import keeps_warnings, warn
+from .cautions import keeps_warnings
 from .data_problem import make_problem, uses_rows
 from .error_bars.covariance import CovarianceKind, Scores, complete, root_of_sandwich, sandwich, scores, sum_of_meats
 from .error_bars.error_sources import (

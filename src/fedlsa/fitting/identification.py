@@ -19,9 +19,8 @@ from operator import add
 import numpy as np
 
 from ..checks import Floats
-from ..errors import SiteDataError
+from ..errors import SiteDataError, warn
 from ..formatting import counted
-from .cautions import warn
 from .fitted import SiteReport
 from .rows.log_facts import LogFacts
 from .rows.observe import Piece

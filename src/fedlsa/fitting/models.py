@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 
 from ..algorithms import METHODS, Algorithm
 from ..checks import Floats
-from ..errors import ArgumentError, FedLSAError, FedLSAWarning, ResultFileError
+from ..errors import ArgumentError, FedLSAError, ResultFileError, warn
 from ..files import reason, write
 from ..problems import features as maps
 from .tasks import Regression, Task, Value
@@ -37,11 +36,9 @@ def write_model(fit: Any, path: Path) -> None:
     content = {"format": FORMAT, "version": VERSION, **to_plain(fit)}
     stored = content["task"].get("features")
     if isinstance(stored, dict) and LOST in stored:
-        warnings.warn(
+        warn(
             f"{path} cannot hold the features, {stored[LOST]}, because they are code: it holds "
-            "their coefficients, and Fit.load(path, features=...) needs the same features again",
-            FedLSAWarning,
-            stacklevel=3,
+            "their coefficients, and Fit.load(path, features=...) needs the same features again"
         )
     write(path, _with_digest(content).encode(), "the model")
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..checks import Floats
-from ..errors import SiteDataError
-from .cautions import warn
+from ..errors import SiteDataError, warn
 from .site_sums import System
 
 SINGULAR = 1e-12  # of the largest singular value, rows and columns scaled to one size: below it are rounding errors

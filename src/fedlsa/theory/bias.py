@@ -17,14 +17,13 @@ method on a problem with the same A(z) and another b(z), and whatever is known e
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, TheoryWarning
+from ..errors import ArgumentError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Dense, Problem, RankOne
@@ -51,24 +50,22 @@ def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
     problem : one of fl.problems
     step_size, local_steps : of FedLSA, the paper's eta and H
 
-    bias = (I - E_c[(I - eta A_bar_c)^H])^{-1} rho_H. Where the mean recursion is unstable there is no limit: a
-    TheoryWarning says so, and the recursion's fixed point is returned (NaN where floating-point numbers have none).
+    bias = (I - E_c[(I - eta A_bar_c)^H])^{-1} rho_H. Where the mean recursion is unstable there is no limit, and the
+    step size is refused (`bias_at` has the bias after any number of rounds).
 
     It is a vector, with a sign; its square ||bias||^2 is the drift of `stationary`, to which that of `exact` tends.
     """
     eta, H = _checked(problem, step_size, local_steps)
     matrix, drift = _averages(problem, eta, H)
-    nowhere = np.full(problem.dim, np.nan)
-    if not (np.isfinite(matrix).all() and np.isfinite(drift).all()):
-        _warn_unstable(eta, H, np.inf)
-        return nowhere
-    radius = float(np.abs(np.linalg.eigvals(np.eye(problem.dim) - eta * matrix)).max())
-    if radius >= 1:
-        _warn_unstable(eta, H, radius)
-    try:
-        return np.asarray(-np.linalg.solve(matrix, drift), np.float64)
-    except np.linalg.LinAlgError:
-        return nowhere
+    finite = np.isfinite(matrix).all() and np.isfinite(drift).all()
+    rates = np.linalg.eigvals(matrix) if finite else np.full(1, np.inf)
+    if not (2 * rates.real > eta * np.abs(rates) ** 2).all():  # |1 - eta rate| < 1, also of steps that 1 swallows
+        radius = float(np.abs(1 - eta * rates).max())
+        raise ArgumentError(
+            f"step_size must be small enough for the mean of FedLSA with local_steps={H} to have a limit; "
+            f"got {eta:g}, where its recursion has spectral radius {radius:.6g}, not below 1"
+        )
+    return np.asarray(-np.linalg.solve(matrix, drift), np.float64)
 
 
 def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -> Floats:
@@ -254,12 +251,3 @@ def _averages(problem: Problem, eta: float, H: int) -> tuple[Floats, Floats]:
 def _checked(problem: Problem, step_size: float, local_steps: int) -> tuple[float, int]:
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     return checks.real("step_size", step_size, above=0), checks.integer("local_steps", local_steps, at_least=1)
-
-
-def _warn_unstable(eta: float, H: int, radius: float) -> None:
-    warnings.warn(
-        f"FedLSA with step_size={eta:g} and local_steps={H} has no limit on this problem: "
-        f"its mean recursion has spectral radius {radius:.6g}, not below 1",
-        TheoryWarning,
-        stacklevel=3,
-    )

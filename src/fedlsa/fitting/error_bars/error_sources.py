@@ -21,8 +21,8 @@ import numpy as np
 from scipy.linalg import solve_continuous_lyapunov
 
 from ...checks import Floats
+from ...errors import warn
 from ...theory.exact import start_and_drift
-from ..cautions import warn
 from ..fitted import SiteReport
 from ..planned_run import FitSettings, RunOutcome
 from ..reading import PooledData

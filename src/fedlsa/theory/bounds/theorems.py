@@ -7,7 +7,6 @@ each theorem is evaluated with a = a(eta), the largest that holds there, and ask
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ... import checks
 from ...algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
 from ...checks import Floats
-from ...errors import ArgumentError, TheoryWarning
+from ...errors import ArgumentError, TheoryWarning, warn
 from ...formatting import Displayed
 from ...frozen import ReadOnly
 from ...problems import Problem, RankOne
@@ -241,12 +240,12 @@ class Bound(Displayed, ReadOnly):
         return all(self.conditions.values())
 
     def warn_unmet(self) -> Bound:
-        """The bound itself; where conditions fail, a TheoryWarning at the line that called the caller names them."""
+        """The bound itself; where conditions fail, a TheoryWarning names them."""
         failed = [f"{rule} ({left:.4g} against {right:.4g})" for rule, (left, right) in self.numbers.items()]
         failed = [text for text, met in zip(failed, self.conditions.values(), strict=True) if not met]
         if failed:
             text = f"{self.name} ({self.label}): conditions not met: {'; '.join(failed)}"
-            warnings.warn(text, TheoryWarning, stacklevel=3)
+            warn(text, TheoryWarning)
         return self
 
 
