@@ -18,7 +18,7 @@ import machine
 
 import fedlsa as fl
 from fedlsa.experiments import EXPERIMENTS, Scale, compute
-from fedlsa.experiments.compute import updates
+from fedlsa.experiments.computations import updates
 
 GRIDS = ("fig1", "local-steps", "small-steps", "debiased")
 GOAL = 45.0  # seconds, on two cores with AVX-512

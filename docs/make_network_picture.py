@@ -31,7 +31,7 @@ from fedlsa.network.protocol.messages import Reply
 from fedlsa.network.protocol.privacy import discrete_gaussian
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import ServerState, accept, close_round, open_round
-from fedlsa.theory.moments import moments
+from fedlsa.theory.problem_moments import moments
 
 PICTURE = Path(__file__).parent / "images" / "network-uploads.png"
 N, ROWS, D, SEEDS = 10, 2_000, 8, 8

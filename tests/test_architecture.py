@@ -4,6 +4,7 @@ import ast
 import csv
 import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -121,6 +122,15 @@ def test_everything_public_has_a_docstring():
                 assert not own.startswith(f"{name}("), f"{module}.{name} has the docstring that dataclass makes"
 
 
+def test_no_public_name_hides_a_module():
+    """`import fedlsa.engine.simulation as m` gives the module, whatever was asked for before."""
+    for module in MODULES:
+        package = importlib.import_module(module) if (SOURCE.parent / module.replace(".", "/")).is_dir() else None
+        for name in [m.name for m in pkgutil.iter_modules(package.__path__)] if package else ():
+            public = vars(package).get(name) or getattr(package, "_homes", {}).get(name)
+            assert public is None or inspect.ismodule(public), f"{module}.{name} is a module and something else"
+
+
 def test_scripts_import_what_there_is():
     root = SOURCE.parents[1]
     for path in (p for folder in ("benchmarks", "examples", "docs", "deploy") for p in (root / folder).rglob("*.py")):
@@ -165,8 +175,8 @@ def test_the_page_on_architecture_names_files_that_exist():
 def test_a_call_passes_through_the_files_of_the_page_in_their_order():
     life = PAGE.partition("## The life of a call")[2].partition("\n## ")[0]
     files = re.findall(r"^\d\. `engine/(\w+)\.py`", life, re.M)
-    assert files == ["simulate", "outcome_tables", "jobs", "schedule", "cpu", "cpu_kernel"]
-    assert {"outcome_tables", "jobs", "cpu"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.simulate")}
+    assert files == ["simulation", "outcome_tables", "jobs", "schedule", "cpu", "cpu_kernel"]
+    assert {"outcome_tables", "jobs", "cpu"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.simulation")}
     assert {"schedule", "cpu_kernel", "cpu_threads"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.cpu")}
 
 

@@ -7,55 +7,34 @@ import numpy as _numpy  # noqa: F401  not lazily: threads that begin to load it 
 from .lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
-    from . import errors, experiments, figures, problems, results, theory
-    from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
-    from .engine import resume, simulate, simulate_grid, sweep
-    from .fitting import Fit, Regression, Value, evaluate, fit, site_problem
-    from .installation import __version__
-    from .problems import Problem
-    from .sampling import IID, Markov, Replay
-    from .theory import plan, trade_off
+    from . import errors as errors
+    from . import experiments as experiments
+    from . import figures as figures
+    from . import problems as problems
+    from . import results as results
+    from . import sklearn as sklearn
+    from . import theory as theory
+    from .algorithms import SCAFFLSA as SCAFFLSA
+    from .algorithms import Algorithm as Algorithm
+    from .algorithms import FedLSA as FedLSA
+    from .algorithms import PowerStep as PowerStep
+    from .algorithms import Scaffnew as Scaffnew
+    from .engine import resume as resume
+    from .engine import simulate as simulate
+    from .engine import simulate_grid as simulate_grid
+    from .engine import sweep as sweep
+    from .fitting import Fit as Fit
+    from .fitting import Regression as Regression
+    from .fitting import Value as Value
+    from .fitting import evaluate as evaluate
+    from .fitting import fit as fit
+    from .fitting import site_problem as site_problem
+    from .installation import __version__ as __version__
+    from .problems import Problem as Problem
+    from .sampling import IID as IID
+    from .sampling import Markov as Markov
+    from .sampling import Replay as Replay
+    from .theory import plan as plan
+    from .theory import trade_off as trade_off
 
-_load_lazily(
-    __name__,
-    {
-        "algorithms": ("SCAFFLSA", "Algorithm", "FedLSA", "PowerStep", "Scaffnew"),
-        "engine": ("resume", "simulate", "simulate_grid", "sweep"),
-        "fitting": ("Fit", "Regression", "Value", "evaluate", "fit", "site_problem"),
-        "installation": ("__version__",),
-        "problems": ("Problem",),
-        "sampling": ("IID", "Markov", "Replay"),
-        "theory": ("plan", "trade_off"),
-    },
-)
-
-__all__ = [
-    "IID",
-    "SCAFFLSA",
-    "Algorithm",
-    "FedLSA",
-    "Fit",
-    "Markov",
-    "PowerStep",
-    "Problem",
-    "Regression",
-    "Replay",
-    "Scaffnew",
-    "Value",
-    "__version__",
-    "errors",
-    "evaluate",
-    "experiments",
-    "figures",
-    "fit",
-    "plan",
-    "problems",
-    "results",
-    "resume",
-    "simulate",
-    "simulate_grid",
-    "site_problem",
-    "sweep",
-    "theory",
-    "trade_off",
-]
+_load_lazily(__name__, needs={"sklearn": "sklearn"})

@@ -1,15 +1,21 @@
 """Public names that are loaded when they are first asked for: a program waits only for what it uses.
 
-    load_lazily(__name__, {"estimate": ("fit",), "tasks": ("Regression", "Value")})
+A package writes its public names once, as imports for type checkers and editors, and they become lazy:
 
-Type checkers and editors read the same names from imports under `if TYPE_CHECKING:`.
+    if TYPE_CHECKING:
+        from . import errors as errors
+        from .estimate import fit as fit
+
+    load_lazily(__name__)
 """
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -17,11 +23,11 @@ from typing import Any
 class LazyPackage(ModuleType):
     """A package that imports the module of a public name, or a module of its own, when that is asked for."""
 
-    _homes: Mapping[str, str]  # of each public name: its module
+    _homes: Mapping[str, str | None]  # of each public name: its module; None where it is a module itself
 
     def __getattr__(self, name: str) -> Any:
-        home = self.__dict__["_homes"].get(name, name)
-        path, missing = f"{self.__name__}.{home}", f"module {self.__name__!r} has no attribute {name!r}"
+        home = self.__dict__["_homes"].get(name)
+        path, missing = f"{self.__name__}.{home or name}", f"module {self.__name__!r} has no attribute {name!r}"
         if not name.isidentifier():
             raise AttributeError(missing)
         try:
@@ -30,24 +36,29 @@ class LazyPackage(ModuleType):
             if error.name != path:
                 raise
             raise AttributeError(missing) from None
-        value = getattr(module, name) if name in self._homes else module
+        value = getattr(module, name) if home else module
         setattr(self, name, value)  # asked for once
         return value
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """What the import system does with a submodule that it has loaded must not hide a public name like it."""
-        if not (isinstance(value, ModuleType) and name in self._homes):
-            super().__setattr__(name, value)
-
     def __dir__(self) -> list[str]:
-        return sorted(self.__dict__.get("__all__", self._homes))  # what users call, not modules and helpers
+        return self.__dict__["__all__"]  # what users call, not modules and helpers
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
         return import_module, (self.__name__,)
 
 
-def load_lazily(package: str, names: Mapping[str, Sequence[str]]) -> None:
-    """Have the public names of a package loaded when they are first asked for; names : by module of the package."""
+def load_lazily(package: str, names: Mapping[str, Any] | None = None, needs: Mapping[str, str] | None = None) -> None:
+    """Have what a package imports `if TYPE_CHECKING` loaded when it is first asked for, and make it its `__all__`.
+
+    needs : names that need a library which may not be installed; without it they are not listed
+    """
     module = sys.modules[package]
-    module.__dict__["_homes"] = {name: home for home, several in names.items() for name in several}
+    source = module.__loader__.get_source(package)  # type: ignore[union-attr]
+    blocks = [node.body for node in ast.parse(source).body if isinstance(node, ast.If)]
+    imports = [node for body in blocks for node in body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: node.module for node in imports for alias in node.names}
+    if names is not None:
+        homes = {name: home for home, several in names.items() for name in several}
+    absent = {name for name, library in (needs or {}).items() if find_spec(library) is None}
+    module.__dict__.update(_homes=homes, __all__=sorted(homes.keys() - absent))
     module.__class__ = LazyPackage

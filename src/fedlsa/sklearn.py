@@ -1,4 +1,9 @@
-"""Least squares on data that stay apart, as a regressor of scikit-learn; only this module needs scikit-learn."""
+"""Least squares on data that stay apart, as a regressor of scikit-learn; only this module needs scikit-learn.
+
+>>> X = np.arange(8.0).reshape(8, 1)
+>>> fl.sklearn.FederatedRegressor().fit(X, X[:, 0] ** 2, sites=["a", "b"] * 4).coef_.round(3)
+array([7.])
+"""
 
 from __future__ import annotations
 
@@ -40,7 +45,6 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     (fewer rows than coefficients, columns that determine one another) coef_ is the shortest solution, as
     LinearRegression has it, fit_ is None, for no coefficient has an error bar then, and a warning says why.
 
-    >>> import fedlsa.sklearn
     >>> X = np.arange(12.0).reshape(12, 1)
     >>> model = fl.sklearn.FederatedRegressor().fit(X, 2 * X[:, 0] + np.cos(X[:, 0]), sites=["a", "b"] * 6)
     >>> model.coef_.round(2), model.predict([[20.0]]).round(1), model.fit_.standard_error.round(2)

@@ -55,7 +55,7 @@ import numpy as np
 import fedlsa as fl
 from fedlsa.engine import cuda
 from fedlsa.engine.cuda import device_memory
-from fedlsa.engine.simulate import prepare
+from fedlsa.engine.simulation import prepare
 
 class Raising(fl.FedLSA):
     @staticmethod

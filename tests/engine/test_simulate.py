@@ -12,7 +12,7 @@ from numba import float64, int64
 import fedlsa as fl
 from fedlsa.engine import cpu, cpu_tables, outcome_tables, progress
 from fedlsa.engine.addresses import FieldRecord
-from fedlsa.engine.simulate import ENGINES
+from fedlsa.engine.simulation import ENGINES
 from fedlsa.errors import ArgumentError, ArgumentTypeError, DivergenceWarning, FedLSAError, UnknownNameError
 
 N, D = 5, 8

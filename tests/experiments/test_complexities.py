@@ -20,7 +20,7 @@ from fedlsa.experiments import (
     one_shot,
 )
 from fedlsa.experiments import claim_statistics as laws
-from fedlsa.experiments.compute import problem
+from fedlsa.experiments.computations import problem
 from fedlsa.figures.matplotlib_figures import draw_charts
 
 NAMES = ("table1", "table2", "one-shot")

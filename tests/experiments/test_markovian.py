@@ -8,7 +8,7 @@ import xarray as xr
 
 import fedlsa as fl
 from fedlsa.experiments import Cell, Results, compute
-from fedlsa.experiments.compute import skipping
+from fedlsa.experiments.computations import skipping
 from fedlsa.experiments.skipping import inequivalence, rounds_to
 
 SETTINGS = {

@@ -18,7 +18,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, ResultFileError, UnknownNameError
 from fedlsa.experiments import Cell, Local, Scale, Store, cells, compute, reproduce, run
 from fedlsa.experiments.cells import KINDS
-from fedlsa.experiments.compute import updates
+from fedlsa.experiments.computations import updates
 from fedlsa.experiments.executor import processes
 
 HERE = Path(__file__).parent
@@ -117,8 +117,8 @@ def test_the_digest_follows_every_source_that_computes_cells(tmp_path):
     own = {kind: inspect.unwrap(function).__module__ for kind, function in KINDS.items()}
     own = {kind: module for kind, module in own.items() if module.startswith("fedlsa.")}
     shared = {inspect.unwrap(f).__module__ for f in (fl.simulate, fl.theory.exact, fl.plan)}
-    shared |= {"fedlsa.engine.cpu_steps", "fedlsa.problems.garnet", "fedlsa.algorithms.scafflsa", "fedlsa.sampling"}
-    shared |= {"fedlsa.experiments.compute", "fedlsa.experiments.counterexamples"}
+    shared |= {"fedlsa.engine.cpu_steps", "fedlsa.problems.garnets", "fedlsa.algorithms.scafflsa", "fedlsa.sampling"}
+    shared |= {"fedlsa.experiments.computations", "fedlsa.experiments.counterexamples"}
     shared |= {"fedlsa.frozen", "fedlsa.kernel_cache", "fedlsa.theory.bounds.theorems"}
     before = {kind: cells.source_digest(package, kind) for kind in own}
     assert before == {kind: cells.source_digest(tmp_path / "fedlsa", kind) for kind in own}

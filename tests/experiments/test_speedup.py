@@ -10,7 +10,7 @@ import fedlsa as fl
 from fedlsa.experiments import Results, Scale
 from fedlsa.experiments import linear_speedup as speedup
 from fedlsa.experiments.claim_statistics import slope
-from fedlsa.experiments.compute import updates
+from fedlsa.experiments.computations import updates
 
 QUICK = Scale("paper", 3, quick=True)
 PLACE = {"agents": 2, "heterogeneous": True, "step_size": 0.1, "local_steps": 100}

@@ -27,7 +27,7 @@ from fedlsa.network.protocol.privacy import delta_left, discrete_gaussian, epsil
 from fedlsa.network.protocol.ring import Coding, encode
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.site import orders
-from fedlsa.theory.moments import moments
+from fedlsa.theory.problem_moments import moments
 
 BEYOND = 4.5  # standard errors that a simulated mean may lie off
 

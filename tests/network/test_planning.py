@@ -18,7 +18,7 @@ from fedlsa.network.protocol.messages import Measurement
 from fedlsa.network.protocol.ring import STATISTICS, to_integers
 from fedlsa.network.site import facts as site
 from fedlsa.network.site.site_data import open_data, prepare_steps
-from fedlsa.theory.moments import moments
+from fedlsa.theory.problem_moments import moments
 
 D, N = 4, 3
 

@@ -17,7 +17,7 @@ from fedlsa.fitting.site_sums import scale_of, unscaled
 from fedlsa.fitting.sites.site_readers import open_sites
 from fedlsa.network.site import facts as sites
 from fedlsa.network.site.site_data import clear_prepared, open_data, prepare_steps
-from fedlsa.theory.moments import moments
+from fedlsa.theory.problem_moments import moments
 
 D = 4
 REGRESSION = fl.Regression(target="y", ridge=0.1)

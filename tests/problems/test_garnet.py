@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlsa.problems import garnet
-from fedlsa.problems.garnet import Size, _paper
+from fedlsa.problems.garnets import Size, _paper
 
 AUTHORS = {
     True: "0.0097275889 -0.3558734049 0.9447432429 0.2199997232 0.6176088206 -0.9136773907 -0.7106915048 -0.3895991088",

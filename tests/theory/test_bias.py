@@ -12,7 +12,7 @@ from gallery import CASES
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.theory.bias import power_sums
+from fedlsa.theory.bias_terms import power_sums
 
 
 def exact_systems(A, b, **options):

@@ -8,7 +8,7 @@ from twin import Twin
 
 import fedlsa as fl
 from fedlsa.theory import tuning
-from fedlsa.theory.exact import exact_record
+from fedlsa.theory.exact_curves import exact_record
 
 METHODS = (fl.FedLSA(0.2, 4), fl.SCAFFLSA(0.2, 4), fl.Scaffnew(0.2, 0.25))
 

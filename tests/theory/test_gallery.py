@@ -12,7 +12,7 @@ from twin import Twin
 
 import fedlsa as fl
 from fedlsa.theory import tuning
-from fedlsa.theory.exact import centred_start
+from fedlsa.theory.exact_curves import centred_start
 from fedlsa.theory.routes import CurveRequest, compute
 
 CLOSE = 1e-9  # relative: variances to themselves, means to the error they are a part of

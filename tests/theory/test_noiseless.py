@@ -8,11 +8,11 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.theory import tuning
-from fedlsa.theory.moments import Moments
 from fedlsa.theory.noiseless import Modes, Powers, modes_of
+from fedlsa.theory.problem_moments import Moments
 from fedlsa.theory.search import MethodErrors
 
-moments_file = importlib.import_module("fedlsa.theory.moments")  # the package's name for it is the function
+moments_file = importlib.import_module("fedlsa.theory.problem_moments")  # the package's name for it is the function
 METHODS = ("fedlsa", "scafflsa")
 
 

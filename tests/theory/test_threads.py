@@ -75,9 +75,15 @@ def test_large_products_keep_their_threads():
 PROBLEM = fl.problems.ring(agents=3, noise=0.3)
 SITES = [(np.random.default_rng(c).standard_normal((30, 2)), np.arange(30.0) + c) for c in range(2)]
 CALLS = {
-    "exact": ("fedlsa.theory.exact.compute", lambda: fl.theory.exact(PROBLEM, fl.SCAFFLSA(0.1, 3), 5)),
-    "stationary": ("fedlsa.theory.stationary._checked", lambda: fl.theory.stationary(PROBLEM, fl.FedLSA(0.1, 3))),
-    "limit": ("fedlsa.theory.stationary._checked", lambda: fl.theory.stability_limit(PROBLEM, fl.FedLSA(0.1, 3), 0.1)),
+    "exact": ("fedlsa.theory.exact_curves.compute", lambda: fl.theory.exact(PROBLEM, fl.SCAFFLSA(0.1, 3), 5)),
+    "stationary": (
+        "fedlsa.theory.stationary_limits._checked",
+        lambda: fl.theory.stationary(PROBLEM, fl.FedLSA(0.1, 3)),
+    ),
+    "limit": (
+        "fedlsa.theory.stationary_limits._checked",
+        lambda: fl.theory.stability_limit(PROBLEM, fl.FedLSA(0.1, 3), 0.1),
+    ),
     "plan": ("fedlsa.theory.planner.Search", lambda: fl.plan(PROBLEM, 0.5)),
     "reading": ("fedlsa.fitting.reading.first_pass", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
     "scores": ("fedlsa.fitting.estimate.scores", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),

@@ -36,7 +36,7 @@ from ..experiments.experiment import (
     verdict_words,
 )
 from ..figures import theme
-from ..problems.garnet import PRESETS
+from ..problems.garnets import PRESETS
 from ..theory.threads import cores
 from .options import AS_JSON, App, named, option, switch
 from .outputs import Outputs, print_all, print_json

@@ -5,17 +5,10 @@ from typing import TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
-    from .resume import resume
-    from .simulate import ENGINES, simulate, simulate_grid
-    from .sweep import sweep
+    from .resuming import resume as resume
+    from .simulation import ENGINES as ENGINES
+    from .simulation import simulate as simulate
+    from .simulation import simulate_grid as simulate_grid
+    from .sweeping import sweep as sweep
 
-_load_lazily(
-    __name__,
-    {
-        "resume": ("resume",),
-        "simulate": ("ENGINES", "simulate", "simulate_grid"),
-        "sweep": ("sweep",),
-    },
-)
-
-__all__ = ["ENGINES", "resume", "simulate", "simulate_grid", "sweep"]
+_load_lazily(__name__)

@@ -21,8 +21,8 @@ from ..results import recipe
 from ..results.dataset import append_rounds
 from .jobs import Job
 from .progress import Progress
-from .resume import check_state, read_state
-from .simulate import prepare, result_of, run_jobs, warn_of_divergence
+from .resuming import check_state, read_state
+from .simulation import prepare, result_of, run_jobs, warn_of_divergence
 
 if TYPE_CHECKING:
     import xarray as xr

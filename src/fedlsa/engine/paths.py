@@ -20,7 +20,7 @@ from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
-from ..theory.bias import power_sums
+from ..theory.bias_terms import power_sums
 from .outcome_tables import outcome_tables
 from .reference import Iterate, LocalSteps, observed_steps, observers, run_rounds
 from .run_state import beginning

@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Compute)
 PACKAGE = Path(__file__).parents[1]
 # what every result may depend on; beside them it depends on the file that computes its kind
 ROOMS = ("problems", "algorithms", "results", "theory", "engine")
-HERE = ("experiments/compute.py", "experiments/counterexamples.py")
+HERE = ("experiments/computations.py", "experiments/counterexamples.py")
 LIBRARIES = {name: version(name) for name in ("numpy", "scipy", "numba")}  # which compute, too
 CELL = "cell"  # the attribute of a stored result that holds its description
 BYTES_IN_MEMORY = 256 * 2**20  # of results that have been read: a large figure's fit into it

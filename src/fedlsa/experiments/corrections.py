@@ -11,7 +11,7 @@ from importlib import resources
 import xarray as xr
 
 from .cells import Cell, Results, computes
-from .compute import How, Settings, scalars
+from .computations import How, Settings, scalars
 from .counterexamples import COUNTEREXAMPLES
 from .experiment import Claim, Experiment, Row, Scale, Table
 

@@ -24,7 +24,7 @@ from ..figures.lines import Chart, ChartRows, Line, method_line
 from ..problems import RankOne
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
-from .compute import How, Settings, problem, scalars
+from .computations import How, Settings, problem, scalars
 from .experiment import Claim, Row, Scale
 
 # What the paper's two complexity tables print (tab:summary-of-results, tab:summary-of-results-TD).

@@ -33,7 +33,7 @@ from ..theory.threads import one_blas_thread_for_good
 from . import report_page
 from .catalogue import EXPERIMENTS
 from .cells import Cell, Lookup, Results, Store, compute
-from .compute import updates
+from .computations import updates
 from .experiment import Claim, Experiment, Outcome, Scale, command
 
 Tick = Callable[[Cell, float], None]  # told how far a cell is, as a share, where that is known

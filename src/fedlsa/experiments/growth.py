@@ -21,7 +21,7 @@ from ..figures.lines import Chart, ChartRows, Line, method_line
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
 from .claim_statistics import slope
-from .compute import How, Settings, scalars
+from .computations import How, Settings, scalars
 from .cost_tables import (
     COST_PANEL,
     COSTS,

@@ -15,7 +15,7 @@ from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line
 from .cells import Cell, Results
 from .claim_statistics import LEVEL, least_p_value, slope
-from .compute import problem, updates
+from .computations import problem, updates
 from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
 from .paper_curves import world
 

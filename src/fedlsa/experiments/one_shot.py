@@ -27,7 +27,7 @@ from ..figures.lines import Chart, ChartRows, Line, method_line
 from ..problems import Problem
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
-from .compute import How, Settings, problem
+from .computations import How, Settings, problem
 from .cost_tables import LSA, NAMES
 from .experiment import Claim, Experiment, Picture, Row, Scale, Table
 

@@ -18,7 +18,7 @@ from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line
 from ..problems import Problem, RankOne
 from .cells import Cell, Results, computes
-from .compute import How, Settings, problem
+from .computations import How, Settings, problem
 from .experiment import Claim, Experiment, Picture, Row, Scale, Table, grid
 from .paper_curves import sizes, world
 

@@ -15,9 +15,9 @@ from typing import Any
 import marimo as mo
 
 from ..errors import FedLSAError
-from ..theory.exact import exact_record
-from ..theory.moments import moments
-from ..theory.stationary import stable_at
+from ..theory.exact_curves import exact_record
+from ..theory.problem_moments import moments
+from ..theory.stationary_limits import stable_at
 from .answers import BLOWN_UP, Question
 from .controls import element
 from .open_page import OpenPage

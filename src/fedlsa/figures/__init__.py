@@ -27,34 +27,15 @@ from typing import TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
-    from .agent_paths_figure import agent_paths
-    from .agent_plane import predicted_bias
-    from .cost_curves import bound_and_curve, error_curves, exact_curves, trade_off
-    from .fits import coefficients, forest
-    from .matplotlib_figures import save
-    from .theme import style
+    from .agent_paths_figure import agent_paths as agent_paths
+    from .agent_plane import predicted_bias as predicted_bias
+    from .cost_curves import bound_and_curve as bound_and_curve
+    from .cost_curves import error_curves as error_curves
+    from .cost_curves import exact_curves as exact_curves
+    from .cost_curves import trade_off as trade_off
+    from .fits import coefficients as coefficients
+    from .fits import forest as forest
+    from .matplotlib_figures import save as save
+    from .theme import style as style
 
-_load_lazily(
-    __name__,
-    {
-        "agent_paths_figure": ("agent_paths",),
-        "agent_plane": ("predicted_bias",),
-        "cost_curves": ("bound_and_curve", "error_curves", "exact_curves", "trade_off"),
-        "fits": ("coefficients", "forest"),
-        "matplotlib_figures": ("save",),
-        "theme": ("style",),
-    },
-)
-
-__all__ = [
-    "agent_paths",
-    "bound_and_curve",
-    "coefficients",
-    "error_curves",
-    "exact_curves",
-    "forest",
-    "predicted_bias",
-    "save",
-    "style",
-    "trade_off",
-]
+_load_lazily(__name__)

@@ -23,7 +23,7 @@ from ..problems import Problem
 from ..sampling import IID, Replay
 from ..theory import bias as limit_bias
 from ..theory import plan, stability_limit
-from ..theory.exact import exact_record
+from ..theory.exact_curves import exact_record
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from ..theory.threads import small_products
 

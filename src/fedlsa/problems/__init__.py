@@ -5,44 +5,34 @@
 (array([2., 2.]), [[1.0, 2.0], [3.0, 2.0]])
 """
 
-from . import features
-from .environments import from_minari, rollout
-from .families import cartpoles, lakes, ring
-from .garnet import garnet
-from .gymnasium import from_gymnasium
-from .mdp import from_chains, from_mdps
-from .observations import from_observations, regression
-from .registry import CONSTRUCTORS, FAMILIES, from_recipe, make
-from .system import DATA, Chain, Dense, Problem, RankOne
-from .transitions import Log, from_logs, from_transitions
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CONSTRUCTORS",
-    "DATA",
-    "FAMILIES",
-    "Chain",
-    "Dense",
-    "Log",
-    "Problem",
-    "RankOne",
-    "cartpoles",
-    "features",
-    "from_chains",
-    "from_gymnasium",
-    "from_logs",
-    "from_mdps",
-    "from_minari",
-    "from_observations",
-    "from_recipe",
-    "from_transitions",
-    "garnet",
-    "lakes",
-    "make",
-    "regression",
-    "ring",
-    "rollout",
-]
+from ..lazy_names import load_lazily as _load_lazily
 
+if TYPE_CHECKING:
+    from . import features as features
+    from .environments import from_minari as from_minari
+    from .environments import rollout as rollout
+    from .families import cartpoles as cartpoles
+    from .families import lakes as lakes
+    from .families import ring as ring
+    from .garnets import garnet as garnet
+    from .gymnasium import from_gymnasium as from_gymnasium
+    from .mdp import from_chains as from_chains
+    from .mdp import from_mdps as from_mdps
+    from .observations import from_observations as from_observations
+    from .observations import regression as regression
+    from .registry import CONSTRUCTORS as CONSTRUCTORS
+    from .registry import FAMILIES as FAMILIES
+    from .registry import from_recipe as from_recipe
+    from .registry import make as make
+    from .system import DATA as DATA
+    from .system import Chain as Chain
+    from .system import Dense as Dense
+    from .system import Problem as Problem
+    from .system import RankOne as RankOne
+    from .transitions import Log as Log
+    from .transitions import from_logs as from_logs
+    from .transitions import from_transitions as from_transitions
 
-def __dir__() -> list[str]:
-    return __all__
+_load_lazily(__name__)

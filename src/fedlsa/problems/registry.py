@@ -9,7 +9,7 @@ from .. import checks
 from ..errors import ArgumentTypeError
 from .arguments import ProblemFamily, call_by_name
 from .families import cartpoles, lakes, ring
-from .garnet import garnet
+from .garnets import garnet
 from .mdp import from_chains, from_mdps
 from .observations import from_observations, regression
 from .system import Problem

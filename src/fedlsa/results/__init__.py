@@ -7,29 +7,23 @@
 True
 """
 
-from .dataset import STATE, assemble, method_label, recorded_rounds
-from .recipe import problem_text
-from .result_files import load, save, save_curves
-from .romberg import richardson_romberg
-from .summary import summary, table
-from .sweeps import arguments, runs
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "STATE",
-    "arguments",
-    "assemble",
-    "load",
-    "method_label",
-    "problem_text",
-    "recorded_rounds",
-    "richardson_romberg",
-    "runs",
-    "save",
-    "save_curves",
-    "summary",
-    "table",
-]
+from ..lazy_names import load_lazily as _load_lazily
 
+if TYPE_CHECKING:
+    from .dataset import STATE as STATE
+    from .dataset import assemble as assemble
+    from .dataset import method_label as method_label
+    from .dataset import recorded_rounds as recorded_rounds
+    from .recipe import problem_text as problem_text
+    from .result_files import load as load
+    from .result_files import save as save
+    from .result_files import save_curves as save_curves
+    from .romberg import richardson_romberg as richardson_romberg
+    from .summary_tables import summary as summary
+    from .summary_tables import table as table
+    from .sweeps import arguments as arguments
+    from .sweeps import runs as runs
 
-def __dir__() -> list[str]:
-    return __all__
+_load_lazily(__name__)

@@ -12,107 +12,48 @@ from typing import TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
-    from .bias import (
-        FedLSAParts,
-        SCAFFLSAParts,
-        bias,
-        bias_at,
-        bias_gap_bound,
-        fedlsa_parts,
-        first_order_bias,
-        round_bias,
-        round_bias_bound,
-        scafflsa_parts,
-    )
-    from .bounds import bound, markov_bound, td_bound
-    from .bounds.theorems import Bound, TDClaim, td_claim
-    from .bounds.trajectory_bounds import MarkovBlock, MarkovConstants, markov_block, markov_constants, mixing_times
-    from .complexity import Complexity, complexity
-    from .constants import Constants, constants, stability
-    from .decision_processes import VirtualMDP, stationary_law, value_error, value_functions, virtual_mdp
-    from .exact import exact, exact_iterations
-    from .moments import Moments, moments
-    from .planner import Plan, plan, synchronous_plan
-    from .stationary import Stationary, radius, stability_limit, stationary
-    from .trade_offs import trade_off
+    from .bias_terms import FedLSAParts as FedLSAParts
+    from .bias_terms import SCAFFLSAParts as SCAFFLSAParts
+    from .bias_terms import bias as bias
+    from .bias_terms import bias_at as bias_at
+    from .bias_terms import bias_gap_bound as bias_gap_bound
+    from .bias_terms import fedlsa_parts as fedlsa_parts
+    from .bias_terms import first_order_bias as first_order_bias
+    from .bias_terms import round_bias as round_bias
+    from .bias_terms import round_bias_bound as round_bias_bound
+    from .bias_terms import scafflsa_parts as scafflsa_parts
+    from .bounds import bound as bound
+    from .bounds import markov_bound as markov_bound
+    from .bounds import td_bound as td_bound
+    from .bounds.theorems import Bound as Bound
+    from .bounds.theorems import TDClaim as TDClaim
+    from .bounds.theorems import td_claim as td_claim
+    from .bounds.trajectory_bounds import MarkovBlock as MarkovBlock
+    from .bounds.trajectory_bounds import MarkovConstants as MarkovConstants
+    from .bounds.trajectory_bounds import markov_block as markov_block
+    from .bounds.trajectory_bounds import markov_constants as markov_constants
+    from .bounds.trajectory_bounds import mixing_times as mixing_times
+    from .complexities import Complexity as Complexity
+    from .complexities import complexity as complexity
+    from .decision_processes import VirtualMDP as VirtualMDP
+    from .decision_processes import stationary_law as stationary_law
+    from .decision_processes import value_error as value_error
+    from .decision_processes import value_functions as value_functions
+    from .decision_processes import virtual_mdp as virtual_mdp
+    from .exact_curves import exact as exact
+    from .exact_curves import exact_iterations as exact_iterations
+    from .planner import Plan as Plan
+    from .planner import plan as plan
+    from .planner import synchronous_plan as synchronous_plan
+    from .problem_constants import Constants as Constants
+    from .problem_constants import constants as constants
+    from .problem_constants import stability as stability
+    from .problem_moments import Moments as Moments
+    from .problem_moments import moments as moments
+    from .stationary_limits import Stationary as Stationary
+    from .stationary_limits import radius as radius
+    from .stationary_limits import stability_limit as stability_limit
+    from .stationary_limits import stationary as stationary
+    from .trade_offs import trade_off as trade_off
 
-_load_lazily(
-    __name__,
-    {
-        "bias": (
-            "FedLSAParts",
-            "SCAFFLSAParts",
-            "bias",
-            "bias_at",
-            "bias_gap_bound",
-            "fedlsa_parts",
-            "first_order_bias",
-            "round_bias",
-            "round_bias_bound",
-            "scafflsa_parts",
-        ),
-        "bounds": ("bound", "markov_bound", "td_bound"),
-        "bounds.theorems": ("Bound", "TDClaim", "td_claim"),
-        "bounds.trajectory_bounds": (
-            "MarkovBlock",
-            "MarkovConstants",
-            "markov_block",
-            "markov_constants",
-            "mixing_times",
-        ),
-        "complexity": ("Complexity", "complexity"),
-        "constants": ("Constants", "constants", "stability"),
-        "decision_processes": ("VirtualMDP", "stationary_law", "value_error", "value_functions", "virtual_mdp"),
-        "exact": ("exact", "exact_iterations"),
-        "moments": ("Moments", "moments"),
-        "planner": ("Plan", "plan", "synchronous_plan"),
-        "trade_offs": ("trade_off",),
-        "stationary": ("Stationary", "radius", "stability_limit", "stationary"),
-    },
-)
-
-__all__ = [
-    "Bound",
-    "Complexity",
-    "Constants",
-    "FedLSAParts",
-    "MarkovBlock",
-    "MarkovConstants",
-    "Moments",
-    "Plan",
-    "SCAFFLSAParts",
-    "Stationary",
-    "TDClaim",
-    "VirtualMDP",
-    "bias",
-    "bias_at",
-    "bias_gap_bound",
-    "bound",
-    "complexity",
-    "constants",
-    "exact",
-    "exact_iterations",
-    "fedlsa_parts",
-    "first_order_bias",
-    "markov_block",
-    "markov_bound",
-    "markov_constants",
-    "mixing_times",
-    "moments",
-    "plan",
-    "radius",
-    "round_bias",
-    "round_bias_bound",
-    "scafflsa_parts",
-    "stability",
-    "stability_limit",
-    "stationary",
-    "stationary_law",
-    "synchronous_plan",
-    "td_bound",
-    "td_claim",
-    "trade_off",
-    "value_error",
-    "value_functions",
-    "virtual_mdp",
-]
+_load_lazily(__name__)

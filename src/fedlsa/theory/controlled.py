@@ -19,9 +19,9 @@ from ..checks import Floats
 from . import noiseless, tuning
 from .linear import check_accuracy, functionals, rows_of, smat, svec, symkron
 from .local_steps import LocalSteps, local_maps, one_step, with_upload_noise
-from .moments import Moments
 from .noiseless import NoiselessMap
 from .pairs import PairMap
+from .problem_moments import Moments
 
 
 def round_on_pairs(m: Moments, a: Algorithm, eta: float, upload_noise: float = 0.0) -> PairMap | NoiselessMap:

@@ -52,7 +52,7 @@ from .linear import (
     triangle,
     within,
 )
-from .moments import Moments, check_size
+from .problem_moments import Moments, check_size
 from .threads import cores, share
 
 # Local steps that follow one another, for many tables at once: how M, G and D compose.

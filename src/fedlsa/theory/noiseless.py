@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from . import tuning
 from .linear import repeat
-from .moments import Moments
+from .problem_moments import Moments
 
 Factor = NDArray[Any]  # real or complex
 

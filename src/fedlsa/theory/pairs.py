@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from . import tuning
 from .linear import check_accuracy, functionals, rows_of, smat, squares, svec, symkron, triangle
-from .moments import Moments
+from .problem_moments import Moments
 from .threads import cores, share
 
 # Passes over pairs of groups in NumPy: those over few pairs, done long before a kernel is compiled, and over groups.

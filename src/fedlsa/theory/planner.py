@@ -21,8 +21,8 @@ from ..formatting import Displayed, Rows, call, fields_of
 from ..frozen import ReadOnly
 from ..problems import Problem
 from . import tuning
-from .complexity import best_within, complexity
-from .moments import Moments, moments, random, start_error
+from .complexities import best_within, complexity
+from .problem_moments import Moments, moments, random, start_error
 from .search import Lasting, Search, follow
 from .threads import small_products
 

@@ -1,8 +1,8 @@
 """Which way exact moments are computed: the table that a reader wants, and the dispatcher that follows it.
 
 An error curve is computed by the first row of CURVES that suits what is asked; a row that cannot vouch for its accuracy
-gives way to the next. LIMITS are the ways to a stationary law (theory/stationary.py). Results name their row in the
-attribute `route`. Costs are in agents N (K groups of identical ones), dimension d, rounds T, local steps H.
+gives way to the next. LIMITS are the ways to a stationary law (theory/stationary_limits.py). Results name their row
+in the attribute `route`. Costs are in agents N (K groups of identical ones), dimension d, rounds T, local steps H.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
 from . import local_steps, many_rounds, trajectories, tuning
 from .controlled import round_on_pairs
-from .moments import Moments
 from .noiseless import NoiselessMap
 from .pairs import PairMap
+from .problem_moments import Moments
 
 _Round = TypeVar("_Round")
 

@@ -23,11 +23,11 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import krylov, local_steps, noiseless, stationary_pairs, tuning
 from .controlled import round_on_pairs
-from .exact import exact_record
+from .exact_curves import exact_record
 from .linear import contracts, not_negative
-from .moments import Moments
 from .pairs import PairMap
-from .stationary import stability_limit, stationary
+from .problem_moments import Moments
+from .stationary_limits import stability_limit, stationary
 from .tuning import (
     DEFAULT_BUDGET,
     FIRST_STRIDE,

@@ -11,8 +11,8 @@ from ..algorithms import Algorithm, supporting
 from ..errors import ArgumentError
 from ..problems import Problem
 from . import tuning
-from .moments import Moments, moments, start_error
 from .planner import Plan, beyond_exact, plan, planned_method
+from .problem_moments import Moments, moments, start_error
 from .search import Search
 from .threads import small_products
 

@@ -22,7 +22,7 @@ from scipy.linalg import solve_continuous_lyapunov
 
 from ...checks import Floats
 from ...errors import warn
-from ...theory.exact import start_and_drift
+from ...theory.exact_curves import start_and_drift
 from ..fitted import SiteReport
 from ..planned_run import FitSettings, RunOutcome
 from ..reading import PooledData

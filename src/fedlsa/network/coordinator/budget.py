@@ -1,7 +1,7 @@
 """What error a privacy budget buys, before a run begins; or that it cannot be afforded.
 
 As long as nothing is clipped, the noise of privacy is added to what sites upload and to nothing else, so the error is
-that of exact theory with noise on uploads (theory/exact.py), an affine function of its variance s^2:
+that of exact theory with noise on uploads (theory/exact_curves.py), an affine function of its variance s^2:
 
     E||theta_R - theta_star||^2 = m_R + n_R s^2,   variance of the change of site c in round t = a_tc + b_tc s^2.
 
@@ -37,11 +37,11 @@ from ...checks import Floats
 from ...errors import ArgumentError
 from ...fitting.tasks import Task
 from ...theory.controlled import controlled_round
-from ...theory.exact import exact
+from ...theory.exact_curves import exact
 from ...theory.linear import smat, squares, svec, triangle
 from ...theory.local_steps import fedlsa_round, frozen_step, local_maps
-from ...theory.moments import Moments
 from ...theory.planner import MAX_EXACT_DIM
+from ...theory.problem_moments import Moments
 from ..protocol.privacy import DELTA, LOCAL, UNITS, delta_left, epsilon_of, rho_for, rho_of_answer
 from ..protocol.run_settings import RunSettings
 

@@ -48,9 +48,9 @@ from ...fitting.rows.observe import FeatureScale
 from ...fitting.site_sums import System, scale_of, unscaled
 from ...fitting.solutions import solution
 from ...fitting.tasks import Task
-from ...theory.exact import exact
-from ...theory.moments import Moments
+from ...theory.exact_curves import exact
 from ...theory.planner import MAX_EXACT_DIM, Plan, plan
+from ...theory.problem_moments import Moments
 from ..protocol.agreed_design import PlanNumbers, pooled_summary
 from ..protocol.messages import Measurement
 from ..protocol.run_settings import SECURE_SITES

@@ -144,7 +144,7 @@ class Measurement(Message):
     """A share of the sums from which a plan follows (agreed_design.py); moments only from a site that shares them.
 
     least_steps, largest_eta : what the site's policy asks of local steps; 0 for any step size
-    A : (d, d), b : (d,), noise_map : (d (d + 1) / 2, (d + 1) (d + 2) / 2), as in theory/moments.py
+    A : (d, d), b : (d,), noise_map : (d (d + 1) / 2, (d + 1) (d + 2) / 2), as in theory/problem_moments.py
     """
 
     rows: int

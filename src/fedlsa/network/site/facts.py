@@ -72,7 +72,7 @@ class Scalars(NamedTuple):
 
 
 class SharedMoments(NamedTuple):
-    """A_c : (d, d), b_c : (d,), noise_map : as in theory/moments.py; for sites that share them."""
+    """A_c : (d, d), b_c : (d,), noise_map : as in theory/problem_moments.py; for sites that share them."""
 
     A: Floats
     b: Floats
@@ -200,7 +200,7 @@ def _noise_at(theta: Floats, sums: SystemSums, W: Floats) -> float:
 
 
 def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
-    """The map svec(h h^T) -> svec(Cov(A(z) theta - b(z))) of theory/moments.py, from the rows piece by piece."""
+    """The map svec(h h^T) -> svec(Cov(A(z) theta - b(z))) of theory/problem_moments.py, from rows piece by piece."""
     d = len(sums.b)
     (i, j), (k, q) = triangle(d), triangle(d + 1)
     total = np.zeros((len(i), len(k)))

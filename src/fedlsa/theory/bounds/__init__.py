@@ -12,7 +12,7 @@ from ...algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew, method
 from ...errors import ArgumentError
 from ...problems import Problem
 from ...sampling import IID, Markov, Sampling
-from ..constants import constants
+from ..problem_constants import constants
 from .theorems import (
     Bound,
     Inputs,

@@ -21,9 +21,9 @@ from ...formatting import Displayed
 from ...frozen import ReadOnly
 from ...problems import Problem, RankOne
 from ...small_pictures import curve
-from ..bias import bias_at, power_sums, round_bias
-from ..constants import Constants, constants
-from ..moments import start_error
+from ..bias_terms import bias_at, power_sums, round_bias
+from ..problem_constants import Constants, constants
+from ..problem_moments import start_error
 
 # What the theorems ask of a problem and of a method: its numbers, computed or promised by the Claim for TD(0).
 

@@ -26,7 +26,7 @@ from ...errors import ArgumentError, ArgumentTypeError
 from ...formatting import Displayed
 from ...frozen import ReadOnly
 from ...problems import Problem
-from ..constants import Constants, constants
+from ..problem_constants import Constants, constants
 from .theorems import Bound, Conditions, Rounds, computed_inputs, constant_step, fedlsa_bound, start_distance
 
 NAME = "FedLSA on trajectories"

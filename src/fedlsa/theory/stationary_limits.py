@@ -20,10 +20,10 @@ from ..problems import Problem
 from ..sampling import IID
 from . import local_steps, stationary_pairs, tuning
 from .controlled import controlled_round
-from .exact import checked_method, round_length
+from .exact_curves import checked_method, round_length
 from .linear import contracts, not_negative, smat
-from .moments import Moments, moments
 from .pairs import PairMap
+from .problem_moments import Moments, moments
 from .stationary_pairs import limit_by_series
 from .threads import small_products
 

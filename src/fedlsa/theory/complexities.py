@@ -32,7 +32,7 @@ from .bounds.theorems import (
     start_distance,
 )
 from .bounds.trajectory_bounds import coupled_bound, markov_constants, round_lengths
-from .constants import Constants, constants
+from .problem_constants import Constants, constants
 
 NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theorem, which bounds the RMS error
 Setting = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin

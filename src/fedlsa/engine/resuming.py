@@ -16,7 +16,7 @@ from ..results.recipe import require_result
 from .jobs import Job
 from .progress import Progress
 from .run_state import RunState
-from .simulate import prepare, result_of, run_jobs, warn_of_divergence
+from .simulation import prepare, result_of, run_jobs, warn_of_divergence
 
 if TYPE_CHECKING:
     import xarray as xr

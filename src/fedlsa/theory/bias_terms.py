@@ -27,8 +27,8 @@ from ..errors import ArgumentError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Dense, Problem, RankOne
-from .constants import stability
 from .linear import repeat
+from .problem_constants import stability
 
 
 def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:

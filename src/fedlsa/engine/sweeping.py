@@ -23,7 +23,7 @@ from .jobs import kept, seed_list
 from .progress import Progress, reporter
 from .ray_tasks import OTHER_VERSION, RayTasks
 from .schedule import expected_updates
-from .simulate import simulate, simulate_grid, warn_of_divergence
+from .simulation import simulate, simulate_grid, warn_of_divergence
 
 LENGTH = "local_steps"  # an option of every method: of one with random lengths, the mean number of steps
 

@@ -27,7 +27,7 @@ from ..theory import local_steps
 from ..theory.controlled import controlled_round
 from ..theory.linear import repeat, smat, squares
 from ..theory.local_steps import FrozenSteps
-from ..theory.moments import moments
+from ..theory.problem_moments import moments
 from .cells import Cell, computes
 
 Settings = Mapping[str, Any]

@@ -25,7 +25,7 @@ from ..sampling import IID, Markov, Replay, Sampling
 from . import trajectories, tuning
 from .linear import at_rounds, not_negative, smat, svec
 from .local_steps import one_step
-from .moments import Moments, moments, start_error
+from .problem_moments import Moments, moments, start_error
 from .routes import CurveRequest, ExactCurve, compute
 from .threads import small_products
 
