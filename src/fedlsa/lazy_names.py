@@ -47,7 +47,7 @@ class LazyPackage(ModuleType):
         return import_module, (self.__name__,)
 
 
-def load_lazily(package: str, names: Mapping[str, Any] | None = None, needs: Mapping[str, str] | None = None) -> None:
+def load_lazily(package: str, needs: Mapping[str, str] | None = None) -> None:
     """Have what a package imports `if TYPE_CHECKING` loaded when it is first asked for, and make it its `__all__`.
 
     needs : names that need a library which may not be installed; without it they are not listed
@@ -57,8 +57,6 @@ def load_lazily(package: str, names: Mapping[str, Any] | None = None, needs: Map
     blocks = [node.body for node in ast.parse(source).body if isinstance(node, ast.If)]
     imports = [node for body in blocks for node in body if isinstance(node, ast.ImportFrom)]
     homes = {alias.name: node.module for node in imports for alias in node.names}
-    if names is not None:
-        homes = {name: home for home, several in names.items() for name in several}
     absent = {name for name, library in (needs or {}).items() if find_spec(library) is None}
     module.__dict__.update(_homes=homes, __all__=sorted(homes.keys() - absent))
     module.__class__ = LazyPackage
