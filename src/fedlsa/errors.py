@@ -100,26 +100,7 @@ def warn(text: str, kind: type[FedLSAWarning] = FedLSAWarning) -> None:
     warnings.warn(text, kind, stacklevel=level)
 
 
-__all__ = [
-    "ArgumentError",
-    "ArgumentTypeError",
-    "ClusterError",
-    "DivergenceError",
-    "DivergenceWarning",
-    "FedLSAError",
-    "FedLSAWarning",
-    "MessageError",
-    "MissingExtraError",
-    "NetworkError",
-    "PolicyError",
-    "PrecisionError",
-    "ResultFileError",
-    "SingularSystemError",
-    "SiteDataError",
-    "StationaryLawError",
-    "TheoryWarning",
-    "UnknownNameError",
-]
+__all__ = sorted(n for n, kind in vars().items() if isinstance(kind, type) and issubclass(kind, (Exception, Warning)))
 
 
 def __dir__() -> list[str]:

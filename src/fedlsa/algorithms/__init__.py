@@ -6,10 +6,12 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from .base import Algorithm, FixedRounds, PowerStep
-from .fedlsa import FedLSA
-from .scafflsa import SCAFFLSA
-from .scaffnew import Scaffnew
+from .base import Algorithm as Algorithm
+from .base import FixedRounds as FixedRounds
+from .base import PowerStep as PowerStep
+from .fedlsa import FedLSA as FedLSA
+from .scafflsa import SCAFFLSA as SCAFFLSA
+from .scaffnew import Scaffnew as Scaffnew
 
 METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}  # the one registry
 
@@ -48,21 +50,3 @@ def method(argument: str, given: Any, what: str = "") -> Algorithm:
         rule = f"{argument} must have its settings, {example}({', '.join(f'{name}=...' for name in missing)})"
         raise ArgumentTypeError(f"{rule}; got {checks.show(given)}")
     return kind()  # type: ignore[call-arg]
-
-
-__all__ = [
-    "METHODS",
-    "SCAFFLSA",
-    "Algorithm",
-    "FedLSA",
-    "FixedRounds",
-    "PowerStep",
-    "Scaffnew",
-    "method",
-    "method_class",
-    "supporting",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
