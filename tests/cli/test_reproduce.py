@@ -85,23 +85,23 @@ def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
         claim(7.0, at_most=5.0, expected=False, kind="paper", quote="small", why="It is large."),
         claim(9.5, at_most=5.0, kind="check"),
     )
-    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims))
+    monkeypatch.setitem(EXPERIMENTS, "fig2", Experiment("fig2", "Mine", (), claims=claims))
     # other processes know the library's own catalogue
     monkeypatch.setattr("fedlsa.cli.reproduce_command.processes", lambda count: contextlib.nullcontext())
-    code, out, err = fedlsa("reproduce", "mine", "--preset", "paper")
+    code, out, err = fedlsa("reproduce", "fig2", "--preset", "paper")
     assert code == 1
     assert "1 claim came out otherwise than expected" in err
-    (row,) = [line for line in out.splitlines() if "FAILED" in line and "mine" in line]
+    (row,) = [line for line in out.splitlines() if "FAILED" in line and "fig2" in line]
     assert "9.5" in row
     assert "≤ 5" in row
     assert "does not hold as stated" in out
     kinds = ["of the paper: 1 not as stated", "of the library itself: 1 FAILED", "beyond the paper: 1 hold"]
     assert [line for line in out.splitlines() if line.startswith("claims")] == [f"claims {kind}" for kind in kinds]
-    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims[:2]))
-    assert fedlsa("reproduce", "mine", "--preset", "paper")[0] == 0
+    monkeypatch.setitem(EXPERIMENTS, "fig2", Experiment("fig2", "Mine", (), claims=claims[:2]))
+    assert fedlsa("reproduce", "fig2", "--preset", "paper")[0] == 0
     nothing = (claim(float("nan"), at_most=5.0, expected=False, why="It is none."),)
-    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=nothing))
-    assert fedlsa("reproduce", "mine", "--preset", "paper")[0] == 1
+    monkeypatch.setitem(EXPERIMENTS, "fig2", Experiment("fig2", "Mine", (), claims=nothing))
+    assert fedlsa("reproduce", "fig2", "--preset", "paper")[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def explore(
         "A site's CSV or Parquet file; repeat it, one per site.", None, "Page", "--file", "-f"
     ),
     host: str = option("Address to listen on. Others can reach it only if you change it.", "127.0.0.1", "Page"),
-    port: int = option("Port; 0 takes a free one.", 0, "Page"),
+    port: int = option("Port; 0 takes a free one.", 0, "Page", min=0, max=65535),
     browser: bool = option("Open the page.", True, "Page"),
     save: list[Path] | None = option(
         "Write the picture (.png, .svg, .pdf) or its data (.csv, .nc), and open no page; repeat it.", None, "Output"
@@ -45,8 +45,6 @@ def explore(
 
     chosen = PageSettings.from_address(settings)
     files = [str(f) for f in file or []]
-    if not 0 <= port <= 65535:
-        raise ArgumentError(f"--port must be between 0 and 65535; got {port}")
     for flag, asked in (("--simulated", simulated), ("--agents", agents)):
         if asked and not save:
             raise ArgumentError(f"{flag} must stand with --save; got no --save")

@@ -49,6 +49,18 @@ PREDICT_EXAMPLES = (
 ROWS = SITES = 20  # that are shown at most
 MODEL = argument("What fedlsa fit --out wrote.", "MODEL.json")
 FILES = argument("One file per site: .parquet or .csv.", "FILE...")
+RESIDUALS = {"rows": "rows", "r_squared": "R²", "rmse": "RMSE"}  # headings of a table, by the names in the records
+RESIDUALS |= {"spread": "spread of\nthe target", "mean": "mean\nresidual"}
+TD_ERRORS = {"rows": "rows", "td_error": "mean squared\nTD error", "update": "norm of mean\nTD update"}
+TD_ERRORS |= {"return_rmse": "RMSE against\nreturns", "return_spread": "spread of\nreturns"}
+TD_ERRORS |= {"return_mean": "mean\nreturn", "episodes": "episodes", "cut": "of them\ncut"}
+TD_ERRORS |= {"remainder": "put in\nfor cuts"}
+TD_NOTES = [
+    "The TD error is not the error of the values: it holds the noise of transitions. The update is 0 for the solution "
+    "of these data.",
+    "The RMSE against returns holds their own noise. Episodes that were cut before they ended are counted with the "
+    "model's own value of the state at the cut, whose root mean square over all rows is what was put in.",
+]
 RUN = Options(
     fit_sites,
     {
@@ -134,9 +146,7 @@ def _print_fit(fit: Fit, tests: Sequence[WaldTest], level: float) -> None:
     ]
     if fit.baselines:
         headings = ["from the data's solution,\nstandard errors", "numbers that\na site sends", "messages", "bytes"]
-        ways = [
-            [r.name, number(r.distance), f"{r.numbers:,}", f"{r.messages:,}", f"{r.bytes:,}"] for r in fit.baselines
-        ]
+        ways = [[r.name, r.distance, r.numbers, r.messages, r.bytes] for r in fit.baselines]
         parts += [table("way to an answer", *headings, rows=ways), *(f"{r.name}: {r.reveals}" for r in fit.baselines)]
     print(fit.summary(level), *tests, sep="\n\n", end="\n\n")
     print_all(*parts)
@@ -146,18 +156,15 @@ def _parts(fit: Fit) -> Table:
     """The squares of the parts add up, so shares are of squares."""
     total = sum(e**2 for e in fit.error.values())
     shares = {n: f"{100 * e**2 / total:.1f}%" if 0 < total < math.inf else "-" for n, e in fit.error.items()}
-    rows = [[name, number(e), shares[name]] for name, e in fit.error.items()]
+    rows = [[name, e, shares[name]] for name, e in fit.error.items()]
     return table("error of the protocol's answer, by origin", "standard\nerrors", "share", rows=rows)
 
 
 def _sites(fit: Fit) -> Table:
     far = sorted(fit.per_site, key=lambda s: -math.inf if math.isnan(s.distance) else -s.distance)
     kept = {id(s) for s in far[:SITES]}
-    rows = [
-        [s.name, f"{s.rows:,}", *map(number, (s.weight, s.distance, s.influence, s.noise, s.finite_data))]
-        for s in fit.per_site
-        if id(s) in kept
-    ]
+    shown = [s for s in fit.per_site if id(s) in kept]
+    rows = [[s.name, s.rows, s.weight, s.distance, s.influence, s.noise, s.finite_data] for s in shown]
     headings = ["rows", "weight", "own solution,\ndistance", "influence", "noise", "finite\ndata"]
     return table("site", *headings, rows=rows)
 
@@ -200,36 +207,15 @@ def evaluate(
 
 def _print_evaluation(found: Sequence[Residuals] | Sequence[TDErrors]) -> None:
     """A row for each file, and what the columns do not say."""
-    residuals = [r for r in found if isinstance(r, Residuals)]
-    if residuals:
-        headings = ["rows", "R²", "RMSE", "spread of\nthe target", "mean\nresidual"]
-        rows = [[r.name, f"{r.rows:,}", *map(number, (r.r_squared, r.rmse, r.spread, r.mean))] for r in residuals]
-        missing = any(math.isnan(r.r_squared) for r in residuals)
-        notes = ["R² is missing where the target does not vary."] * missing
-    else:
-        headings = [
-            "rows", "mean squared\nTD error", "norm of mean\nTD update", "RMSE against\nreturns", "spread of\nreturns",
-            "mean\nreturn", "episodes", "of them\ncut", "put in\nfor cuts",
-        ]  # fmt: skip
-        rows = [
-            [
-                t.name,
-                f"{t.rows:,}",
-                *map(number, (t.td_error, t.update, t.return_rmse, t.return_spread, t.return_mean)),
-                f"{t.episodes:,}",
-                "-" if math.isnan(t.cut) else f"{t.cut:.0%}",
-                number(t.remainder),
-            ]
-            for t in found
-            if isinstance(t, TDErrors)
-        ]
-        notes = [
-            "The TD error is not the error of the values: it holds the noise of transitions. The update is 0 for the "
-            "solution of these data.",
-            "The RMSE against returns holds their own noise. Episodes that were cut before they ended are counted with "
-            "the model's own value of the state at the cut, whose root mean square over all rows is what was put in.",
-        ]
-    print_all(table("hold-out", *headings, rows=rows), *notes)
+    headings, notes = TD_ERRORS, TD_NOTES
+    if isinstance(found[0], Residuals):
+        undefined = any(isinstance(r, Residuals) and math.isnan(r.r_squared) for r in found)
+        headings, notes = RESIDUALS, ["R² is missing where the target does not vary."] * undefined
+    records = [{n: getattr(r, n) for n in ("name", *headings)} for r in found]
+    for r in records:
+        if not math.isnan(r.get("cut", math.nan)):
+            r["cut"] = f"{r['cut']:.0%}"
+    print_all(table("hold-out", *headings.values(), rows=(r.values() for r in records)), *notes)
 
 
 @app.command(examples=PREDICT_EXAMPLES)
@@ -262,7 +248,7 @@ def _print_predictions(found: Prediction, level: float) -> None:
     """The first rows of what a model predicts."""
     interval = f"{100 * level:g}% interval"
     headings = ["value", "standard\nerror", f"{interval},\nfrom", "\nto", "of an observation,\nfrom", "\nto"]
-    rows = [[str(i + 1), *(number(v, 5) for v in row)] for i, row in enumerate(found.to_frame()[:ROWS].to_numpy())]
+    rows = [[i, *(number(v, 5) for v in row)] for i, row in enumerate(found.to_frame()[:ROWS].to_numpy(), 1)]
     more = len(found.value) - ROWS
     print_all(table("row", *headings, rows=rows), *([f"and {more:,} more; --out keeps all"] if more > 0 else []))
 

@@ -79,15 +79,24 @@ class App(typer.Typer):
 
 
 def named(help: str, names: Iterable[str]) -> dict[str, Any]:
-    """The words of an option whose value is one of `names`, which shells complete and the help lists."""
+    """The words of an option whose value is one of `names`: the help lists them, shells complete them."""
     known = tuple(names)
+    if not known:
+        return {"help": help}
+
+    def check(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
+        flag = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
+        for name in value if isinstance(value, list) else [value]:
+            if name is not None and not context.resilient_parsing:
+                checks.choice(str(flag), name, known)
+        return value
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in known if name.startswith(incomplete)]
 
     if not all(re.search(rf"\b{re.escape(name)}\b", help) for name in known):
         help += f" One of {', '.join(known)}."
-    return {"help": help, "autocompletion": complete if known else None}
+    return {"help": help, "autocompletion": complete, "callback": check}
 
 
 def option(
@@ -97,9 +106,10 @@ def option(
     *flags: str,
     shown: bool | str = True,
     names: Iterable[str] = (),
+    **more: Any,
 ) -> Any:
     """An option that is a command's own; shown : the default in words, False for none; names : the values known."""
-    return typer.Option(default, *flags, rich_help_panel=panel, show_default=shown, **named(help, names))
+    return typer.Option(default, *flags, rich_help_panel=panel, show_default=shown, **named(help, names), **more)
 
 
 def argument(help: str, metavar: str | None = None) -> Any:
@@ -228,14 +238,13 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
 
         @functools.wraps(command)
         def with_options(**given: Any) -> None:
-            names = {name: [e.parameter.name for e in group.entries] for name, group in groups.items()}
-            own = {key: value for key, value in given.items() if not any(key in listed for listed in names.values())}
-            made = {n: Given(group, {key: given[key] for key in names[n]}) for n, group in groups.items()}
-            command(**own, **made)
+            made = {name: Given(group, given) for name, group in groups.items()}
+            command(**{name: value for name, value in given.items() if name in own_names}, **made)
 
+        entries = [entry for group in groups.values() for entry in group.entries]
+        own_names = parameters.keys() - {entry.parameter.name for entry in entries}
         with_options.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
         with_options.__annotations__ = {p.name: p.annotation for p in parameters.values()}
-        entries = [entry for group in groups.values() for entry in group.entries]
         vars(with_options)["flags"] = {entry.name: entry.flag.split("/")[0] for entry in entries}
         return with_options
 

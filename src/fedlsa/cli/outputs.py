@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -130,20 +130,22 @@ def print_all(*parts: str | Table, heading: str = "", width: int = FILE_WIDTH) -
         console.print(part)
 
 
-def table(first: str, *headings: str, rows: Sequence[Sequence[str]] = ()) -> Table:
-    """A table whose first column is words and whose others are numbers."""
+def table(first: str, *headings: str, rows: Iterable[Iterable[Any]]) -> Table:
+    """A table whose first column is words and whose others are numbers, or words for them."""
     out = Table(box=SIMPLE_HEAD, pad_edge=False)
     out.add_column(first)
     for heading in headings:
         out.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        out.add_row(*row)
+        out.add_row(*map(number, row))
     return out
 
 
-def number(value: float, digits: int = 3) -> str:
-    """A number to so many digits; a dash for none."""
-    return "-" if math.isnan(value) else f"{value:.{digits}g}"
+def number(value: Any, digits: int = 3) -> str:
+    """A number to so many digits, an integer to all; a dash for none, and words as they are."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else "-" if math.isnan(value) else f"{value:.{digits}g}"
 
 
 class Speed(ProgressColumn):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from .. import checks
@@ -23,7 +24,7 @@ COMPARED = ("fedlsa", "scafflsa")  # without --method
 
 def make_problem(problem: str = USUAL, **settings: Any) -> Problem:
     """The problem that the options describe; a parameter that its family does not have is an error."""
-    known = FAMILIES[checks.choice("--problem", problem, FAMILIES)].parameters
+    known = FAMILIES[problem].parameters
     given = {name: value for name, value in settings.items() if value is not None}
     for name in given:
         if name not in known:
@@ -124,9 +125,7 @@ def described(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def check_methods(names: Any) -> list[str]:
-    """Known names, each once."""
-    for name in names:
-        checks.choice("--method", name, METHODS)
+    """The names, each once."""
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ArgumentError(f"--method must name each method once; got {twice[0]!r} {names.count(twice[0])} times")
@@ -135,16 +134,14 @@ def check_methods(names: Any) -> list[str]:
 
 def count_or_list(option: str, text: str) -> int | list[int]:
     """A count such as 10, or a list such as 3,5,8 (a list of one ends in a comma)."""
-    rule = f"{option} must be a count such as 10 or a list such as 3,5,8; got {text!r}"
     try:
-        if "," in text:
-            return [int(part) for part in text.split(",") if part.strip()]
-        return int(text)
+        return [int(part) for part in text.split(",") if part.strip()] if "," in text else int(text)
     except ValueError:
-        raise ArgumentTypeError(rule) from None
+        rule = f"{option} must be a count such as 10 or a list such as 3,5,8"
+        raise ArgumentTypeError(f"{rule}; got {text!r}") from None
 
 
-def several(option: str, given: list[str], kind: Callable[[str], Any], rule: str) -> list[Any]:
+def several(kind: Callable[[str], Any], rule: str, option: str, given: list[str]) -> list[Any]:
     """Numbers, one option each or several with commas, each once."""
     words = [word.strip() for text in given for word in text.split(",") if word.strip()]
     try:
@@ -159,16 +156,6 @@ def several(option: str, given: list[str], kind: Callable[[str], Any], rule: str
     return out
 
 
-def reals(option: str, given: list[str]) -> list[float]:
-    """Several numbers, one option each or with commas."""
-    return several(option, given, float, "a number such as 0.1, or several such as 0.1,0.2")
-
-
-def integers(option: str, given: list[str]) -> list[int]:
-    """Several integers, one option each or with commas."""
-    return several(option, given, int, "an integer such as 10, or several such as 10,100")
-
-
 def share(option: str, text: str) -> float:
     """A share, written with a point or an exponent (0.3, 1.0): a plain integer might be meant as a count."""
     try:
@@ -180,13 +167,15 @@ def share(option: str, text: str) -> float:
     raise ArgumentTypeError(f"{rule}; got {text!r}")
 
 
+REALS = partial(several, float, "a number such as 0.1, or several such as 0.1,0.2")
+INTEGERS = partial(several, int, "an integer such as 10, or several such as 10,100")
 SEVERAL = "Several, a,b or repeated, are compared."
 BASIC: Words = {
     "method": Option(f"{REPEATED_METHODS} By default {' and '.join(COMPARED)}.", names=METHODS),
-    "step_size": Option(f"Step size eta. {SEVERAL}", kind=list[str], read=reals),
-    "local_steps": Option(f"Observations between communications, H. {SEVERAL}", kind=list[str], read=integers),
+    "step_size": Option(f"Step size eta. {SEVERAL}", kind=list[str], read=REALS),
+    "local_steps": Option(f"Observations between communications, H. {SEVERAL}", kind=list[str], read=INTEGERS),
     "probability": Option(
-        f"Scaffnew: chance to communicate. By default 1 / local steps. {SEVERAL}", kind=list[str] | None, read=reals
+        f"Scaffnew: chance to communicate. By default 1 / local steps. {SEVERAL}", kind=list[str] | None, read=REALS
     ),
 }
 FURTHER: Words = {

@@ -18,29 +18,20 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from .. import checks, experiments
-from ..experiments import Local, Outcome, Scale, Store
+from ..experiments import Local, Outcome, Scale, Store, experiment
 from ..experiments.executor import FOLDERS, Cluster, Executor, RunProgress, Watch, processes
-from ..experiments.experiment import (
-    COUNTED,
-    FAILED,
-    SOURCES,
-    Verdict,
-    counts,
-    elsewhere,
-    interval,
-    number,
-    verdict_words,
-)
 from ..figures import theme
 from ..problems.garnets import PRESETS
 from ..theory.threads import cores
+from . import complain
 from .options import AS_JSON, App, named, option, switch
 from .outputs import Outputs, print_all, print_json
 
+WHAT = f"What to make: all, or any of {', '.join(experiments.EXPERIMENTS)}."
 ENGINES = ("cpu", "cuda", "auto")
 SEEDS, QUICK_SEEDS = 10, 3
 INSTANCES, QUICK_INSTANCES = 10, 0
@@ -60,11 +51,7 @@ app = App()
 @app.command(examples=REPRODUCE_EXAMPLES)
 def reproduce(
     name: list[str] | None = typer.Argument(
-        None,
-        help=f"What to make: all, or any of {', '.join(experiments.EXPERIMENTS)}.",
-        show_default="all",
-        metavar="NAME",
-        autocompletion=named("", ("all", *experiments.EXPERIMENTS))["autocompletion"],
+        None, show_default="all", metavar="NAME", **named(WHAT, ("all", *experiments.EXPERIMENTS))
     ),
     preset: str = option(
         "paper: as its text says; authors: as their code does; both.", "both", "Run", names=(*PRESETS, "both")
@@ -81,11 +68,8 @@ def reproduce(
         "What simulates: cpu, cuda (an NVIDIA GPU), or auto, the quicker.", "cpu", "Run", names=ENGINES
     ),
     threads: int | None = option("Of a simulation; by default one, more where processes leave cores.", None, "Run"),
-    ray: str | None = typer.Option(
-        None,
-        help="Compute on a Ray cluster: its address, or local for one on this machine.",
-        metavar="ADDRESS|local",
-        rich_help_panel="Run",
+    ray: str | None = option(
+        "Compute on a Ray cluster: its address, or local for one on this machine.", None, "Run", metavar="ADDRESS|local"
     ),
     out: Path = option("Folder of cells, figures, tables and report.", Path("out"), "Output"),
     force: bool = switch("--force", "Replace files in a folder of somebody else.", "Output"),
@@ -96,14 +80,12 @@ def reproduce(
 
     Stop it at any moment: the same command goes on where it was. Exit code 1: a claim came out otherwise than expected.
     """
-    known = list(experiments.EXPERIMENTS)
-    asked = {checks.choice("NAME", n, ("all", *known)) for n in name or ["all"]}
-    names = [n for n in known if n in asked or "all" in asked]
-    kinds = PRESETS if checks.choice("--preset", preset, (*PRESETS, "both")) == "both" else (preset,)
+    asked = name or ["all"]
+    names = [n for n in experiments.EXPERIMENTS if n in asked or "all" in asked]
+    kinds = PRESETS if preset == "both" else (preset,)
     count = checks.integer("--seeds", seeds if seeds is not None else QUICK_SEEDS if quick else SEEDS, at_least=1)
     wanted = instances if instances is not None else QUICK_INSTANCES if quick else INSTANCES
     many = checks.integer("--instances", wanted, at_least=0)
-    checks.choice("--engine", engine, ENGINES)
     abreast = min(cores(), MOST_PROCESSES)
     own = None if threads is None else checks.integer("--threads", threads, at_least=1)
     how = {"engine": engine, "threads": own or (cores() // abreast if ray is None else None)}
@@ -134,13 +116,11 @@ def reproduce(
         print(f"report: {report}")
     failed = sum(not v.ok for o in outcomes for v in o.verdicts)
     if failed:
-        print(
-            f"fedlsa: {failed} {'claims' if failed > 1 else 'claim'} came out otherwise than expected", file=sys.stderr
-        )
-        raise typer.Exit(1)
+        counted = f"{failed} {'claims' if failed > 1 else 'claim'}"
+        raise typer.Exit(complain(f"{counted} came out otherwise than expected", 1))
 
 
-def _described(outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
+def _described(outcome: Outcome, verdict: experiment.Verdict) -> dict[str, Any]:
     """A claim with its number, for programs."""
     names = ("name", "text", "kind", "source", "statistic", "at_least", "at_most", "expected")
     claim = {"experiment": outcome.experiment.name, "preset": outcome.scale.preset}
@@ -153,18 +133,18 @@ def print_verdicts(outcomes: list[Outcome]) -> None:
     verdicts = [(o, v) for o in outcomes for v in o.verdicts]
     if not verdicts:
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("claim", overflow="fold")
-    for heading in ("kind", "instance", "value", "holds if", "verdict", "on others"):
-        numeric = heading in ("value", "holds if")
-        table.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
+    value, rule = (Column(heading, justify="right", no_wrap=True) for heading in ("value", "holds if"))
+    claim = Column("claim", overflow="fold")
+    table = Table(claim, "kind", "instance", value, rule, "verdict", "on others", box=SIMPLE_HEAD, pad_edge=False)
     for o, v in verdicts:
-        words, name = verdict_words(v), f"{o.experiment.name}: {v.claim.name}"
-        row = (name, v.claim.kind, o.scale.preset, number(v.value), interval(v.claim), words, elsewhere(v))
-        table.add_row(*row, style="bold red" if words == FAILED else None)
+        words, name = experiment.verdict_words(v), f"{o.experiment.name}: {v.claim.name}"
+        numbers = experiment.number(v.value), experiment.interval(v.claim)
+        row = (name, v.claim.kind, o.scale.preset, *numbers, words, experiment.elsewhere(v))
+        table.add_row(*row, style="bold red" if words == experiment.FAILED else None)
     print_all(table, width=160)
-    for kind, found in counts(v for _, v in verdicts).items():
-        print(f"claims {SOURCES[kind]}: " + ", ".join(f"{n} {COUNTED[k]}" for k, n in found.items() if n))
+    for kind, found in experiment.counts(v for _, v in verdicts).items():
+        counted = ", ".join(f"{n} {experiment.COUNTED[k]}" for k, n in found.items() if n)
+        print(f"claims {experiment.SOURCES[kind]}: {counted}")
 
 
 @contextmanager
@@ -209,24 +189,24 @@ def duration(seconds: float) -> str:
 
 def view(progress: RunProgress, height: int) -> Group:
     """A row per experiment; under the one in work, a row for each of its panels, as many as there is room for."""
-    experiments: dict[str, list[tuple[str, int, int]]] = {}
-    for name, (done, total) in progress.groups.items():
-        experiment, _, panel = name.partition(": ")
-        experiments.setdefault(experiment, []).append((panel, done, total))
+    panels: dict[str, list[tuple[str, int, int]]] = {}
+    for group, (done, total) in progress.groups.items():
+        name, _, panel = group.partition(": ")
+        panels.setdefault(name, []).append((panel, done, total))
     at_work, _, panel_at_work = progress.current.partition(": ")
-    room = min(MOST_PANELS, max(0, height - len(experiments) - 2))
-    rows: list[tuple[str, str, int, int]] = []
-    for experiment, panels in experiments.items():
-        done, total = sum(p[1] for p in panels), sum(p[2] for p in panels)
-        rows.append((experiment, "bold" if experiment == at_work else "dim" if done == total else "", done, total))
-        if experiment == at_work:  # the panels round the one in work
-            names = [name for name, _, _ in panels]
-            here = names.index(panel_at_work) if panel_at_work in names else 0
-            first = max(0, min(here - room // 2, len(panels) - room))
-            for name, d, t in panels[first : first + room]:
-                rows.append((f"  {name}", "bold" if name == panel_at_work else "", d, t))
+    room = min(MOST_PANELS, max(0, height - len(panels) - 2))
     table = Table(box=None, pad_edge=False, show_header=False)
-    for name, look, done, total in rows:
+
+    def add(name: str, look: str, done: int, total: int) -> None:
         bar = ProgressBar(total=max(total, 1), completed=done, width=24)
         table.add_row(Text(name, look), bar, Text(f"{done}/{total}"))
+
+    for name, own in panels.items():
+        done, total = sum(p[1] for p in own), sum(p[2] for p in own)
+        add(name, "bold" if name == at_work else "dim" if done == total else "", done, total)
+        if name == at_work:  # the panels round the one in work
+            here = next((i for i, p in enumerate(own) if p[0] == panel_at_work), 0)
+            first = max(0, min(here - room // 2, len(own) - room))
+            for panel, done, total in own[first : first + room]:
+                add(f"  {panel}", "bold" if panel == panel_at_work else "", done, total)
     return Group(table, Text(line(progress)))

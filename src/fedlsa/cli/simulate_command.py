@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .. import checks, engine, figures, results
+from .. import engine, figures, results
 from ..algorithms import Algorithm
 from ..engine.checkpoints import partial_file, simulate_to_files
 from ..errors import ArgumentError
@@ -83,10 +83,10 @@ def simulate(
 
     A run with --out that is interrupted goes on when the same command is given again.
     """
-    chosen, how, arguments = methods(), make_sampling(sampling, thin), run.arguments
+    chosen, how, arguments = methods(), _make_sampling(sampling, thin), run.arguments
     names = [algorithm.name for algorithm in chosen]
     axes = sweep_axes(chosen, methods.arguments) if out is not None else {}
-    paths = [] if out is None else result_paths(out, ["sweep"] if axes else names)
+    paths = [] if out is None else _result_paths(out, ["sweep"] if axes else names)
     files = Outputs(context.obj, force)
     for path in paths:
         files.check("--out", path, ())
@@ -117,17 +117,14 @@ def simulate(
         print("nothing saved: --out FILE.nc keeps the results, --plot FILE.png draws them")
 
 
-def make_sampling(name: str, thin: int | None) -> Sampling:
+def _make_sampling(name: str, thin: int | None) -> Sampling:
     """The sampling of that name; only trajectories can be thinned."""
-    kind = checks.choice("--sampling", name, SAMPLINGS)
-    if kind == "iid":
-        if thin is not None:
-            raise ArgumentError(f"--thin needs --sampling markov; got --thin {thin} with iid")
-        return IID()
-    return Markov(thin=1 if thin is None else thin)
+    if name == "iid" and thin is not None:
+        raise ArgumentError(f"--thin needs --sampling markov; got --thin {thin} with iid")
+    return IID() if name == "iid" else Markov(thin=1 if thin is None else thin)
 
 
-def result_paths(out: Path, names: list[str]) -> list[Path]:
+def _result_paths(out: Path, names: list[str]) -> list[Path]:
     """A file per method: in the folder `out`, or `out` itself, with the method's name added if there are several."""
     if out.suffix == ".nc" and not out.is_dir():
         if len(names) == 1:
@@ -154,22 +151,16 @@ def _run(
 
 def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
     """One row per result: what it cost, its final error with a standard error, and what theory predicts for FedLSA."""
-    rows = results.summary(runs).to_dict("records")
+    found = results.summary(runs).to_dict("records")
     headings = ["communi-\ncations", "samples\nper agent", "final MSE ±\nstandard error", "predicted\ndrift"]
-    cells = [
-        [
-            name,
-            f"{row['communications']:,}",
-            f"{row['samples']:,.0f}",
-            number(row["mse"]) + ("" if math.isnan(row["mse"]) else f" ± {number(row['standard_error'], 2)}"),
-            number(level),
-        ]
-        for name, row, level in zip(line_names(runs), rows, bias, strict=True)
-    ]
-    if any(row["diverged"] for row in rows):
+    rows = []
+    for name, row, level in zip(line_names(runs), found, bias, strict=True):
+        error = "" if math.isnan(row["mse"]) else f" ± {number(row['standard_error'], 2)}"
+        rows.append([name, row["communications"], round(row["samples"]), number(row["mse"]) + error, level])
+    if any(row["diverged"] for row in found):
         headings.append("seeds that\ndiverged")
-        cells = [[*line, f"{row['diverged']} of {row['seeds']}"] for line, row in zip(cells, rows, strict=True)]
-    print_all(table("method", *headings, rows=cells), heading=common_setting(runs))
+        rows = [[*cells, f"{row['diverged']} of {row['seeds']}"] for cells, row in zip(rows, found, strict=True)]
+    print_all(table("method", *headings, rows=rows), heading=common_setting(runs))
 
 
 @app.command(examples=PLOT_EXAMPLES)
@@ -183,8 +174,6 @@ def plot(
     force: bool = FORCE,
 ) -> None:
     """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
-    checks.choice("--x", x, COSTS)
-    checks.choice("--scale", scale, SCALES)
     files = Outputs(context.obj, force)
     files.check("--out", out)
     runs = separate(results.load(path) for path in result)

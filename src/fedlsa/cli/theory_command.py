@@ -64,7 +64,6 @@ def theory(
     """The exact expected error of methods, split into start, drift and noise, for i.i.d. observations."""
     chosen = methods()
     checks.integer("--rounds", rounds, at_least=1)
-    checks.choice("--scale", scale, SCALES)
     files = Outputs(context.obj, force)
     files.check("--plot", plot)
     files.check("--out", out, CURVE_SUFFIXES)
@@ -102,9 +101,8 @@ def _print_exact(
     for name, c, end, limit, eta in zip(names(curves), curves, ends, limits, step_sizes, strict=True):
         values = [float(c[part][-1]) for part in ("mse", *ERROR_PARTS)]
         final = [end.mse, 0.0, end.drift, end.noise] if end.stable else [math.nan] * 4
-        errors.append([name, f"{int(c['rounds'][-1]):,}", *map(number, values)])
-        errors.append([name, "limit", *map(number, final)])
-        stability.append([name, f"{end.radius:.6g}", number(limit)])
+        errors += [[name, int(c["rounds"][-1]), *values], [name, "limit", *final]]
+        stability.append([name, number(end.radius, 6), limit])
         if not end.stable:
             notes.append(
                 f"{name} is unstable with step size {eta:g}: its second moment grows without bound"
@@ -191,18 +189,11 @@ def plan(
 def _print_plans(plans: list[Plan]) -> None:
     """One row per plan: how to run it, what it costs, and how close it gets."""
     headings = ["step size", "local steps or\nprobability", "communi-\ncations", "samples\nper agent"]
-    rows = [
-        [
-            type(p.algorithm).__name__,
-            f"{p.algorithm.step_size:.4g}",
-            f"p = {_length(p):.4g}" if p.algorithm.random_lengths else f"{_length(p):,}",
-            f"{p.rounds:,}",
-            f"{p.samples:,.0f}",
-            number(p.rmse),
-            f"{p.bytes:,}",
-        ]
-        for p in plans
-    ]
+    rows = []
+    for p in plans:
+        eta, length = number(p.algorithm.step_size, 4), number(_length(p), 4)
+        length = f"p = {length}" if p.algorithm.random_lengths else length
+        rows.append([type(p.algorithm).__name__, eta, length, p.rounds, round(p.samples), p.rmse, p.bytes])
     bases = ", ".join(dict.fromkeys(p.basis for p in plans))
     found = table("method", *headings, "predicted\nRMSE", "bytes", rows=rows)
     cautions = [f"{type(p.algorithm).__name__}: plan {p.caution}" for p in plans if p.caution]
