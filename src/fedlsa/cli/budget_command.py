@@ -10,7 +10,7 @@ import typer
 from .. import checks
 from ..errors import ArgumentError
 from ..fitting import Regression
-from ..network.coordinator.budget import PrivacyBudget, affordable, least_error
+from ..network.coordinator.budget import PrivacyBudget, affordable, example_moments, least_error
 from ..network.protocol.privacy import LOCAL, UNITS, check_unit
 from .options import AS_JSON, Given, Option, Options, option, takes
 from .outputs import print_json
@@ -62,8 +62,6 @@ def budget(
     json: bool = AS_JSON,
 ) -> None:
     """What error a privacy budget buys, or that it cannot be afforded: exact on files, a lower bound from numbers."""
-    from ..network.coordinator.budget import example_moments
-
     given, run = budget.arguments, plan.arguments
     if not files:
         numbers = {"sites": sites, "coefficients": coefficients, "clip": clip}

@@ -41,42 +41,23 @@ EXAMPLES = (
     "fedlsa fit regression firm-*.csv --target invest --out model.json",
     "fedlsa network demo",
 )
-COMMANDS = {  # the module of each, and the first line of its help
-    "simulate": (
-        "simulate_command",
-        "Run methods on a problem, all on the same random numbers; show, save and draw how far they get.",
-    ),
-    "plot": (
-        "simulate_command",
-        "Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA.",
-    ),
-    "theory": (
-        "theory_command",
-        "The exact expected error of methods, split into start, drift and noise, for i.i.d. observations.",
-    ),
-    "plan": (
-        "theory_command",
-        "The cheapest run of each method that reaches a target, by exact errors, and the command that runs it.",
-    ),
-    "explore": (
-        "explore_command",
-        "Move sliders and see client drift: a page in your browser, served from this machine alone.",
-    ),
+COMMANDS = {  # the first line of each one's help
+    "simulate": "Run methods on a problem, all on the same random numbers; show, save and draw how far they get.",
+    "plot": "Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA.",
+    "theory": "The exact expected error of methods, split into start, drift and noise, for i.i.d. observations.",
+    "plan": "The cheapest run of each method that reaches a target, by exact errors, and the command that runs it.",
+    "explore": "Move sliders and see client drift: a page in your browser, served from this machine alone.",
     "reproduce": (
-        "reproduce_command",
-        "Reproduce the paper: compute what is missing, draw every figure, decide every claim, write the report.",
+        "Reproduce the paper: compute what is missing, draw every figure, decide every claim, write the report."
     ),
-    "evaluate": (
-        "fit_command",
-        "How a fitted model does on data that it has not seen, file by file and on all together.",
-    ),
+    "evaluate": "How a fitted model does on data that it has not seen, file by file and on all together.",
     "predict": (
-        "fit_command",
-        "A fitted model at the rows of a file: values with standard errors, intervals, and those of a new observation.",
+        "A fitted model at the rows of a file: values with standard errors, intervals, and those of a new observation."
     ),
-    "fit": ("fit_command", "Estimate one model from the files of all sites, with error bars."),
-    "network": ("network_command", "Run the same recursion across real sites."),
+    "fit": "Estimate one model from the files of all sites, with error bars.",
+    "network": "Run the same recursion across real sites.",
 }
+BESIDE = {"plot": "simulate", "plan": "theory", "evaluate": "fit", "predict": "fit"}  # in whose file they stand
 
 
 class LazyGroup(CommandGroup):
@@ -84,12 +65,12 @@ class LazyGroup(CommandGroup):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
-        self.commands = {name: TyperCommand(name, help=line) for name, (_, line) in COMMANDS.items()}
+        self.commands = {name: TyperCommand(name, help=line) for name, line in COMMANDS.items()}
 
     def load(self, *names: str) -> None:
         """Put commands in the place of their lines."""
         for name in names:
-            module = import_module(f".{COMMANDS[name][0]}", __package__)
+            module = import_module(f".{BESIDE.get(name, name)}_command", __package__)
             self.commands[name] = typer.main.get_group(module.app).commands[name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -12,6 +12,7 @@ import typer
 from .. import checks
 from ..errors import ArgumentError, NetworkError
 from ..fitting import Regression
+from ..network.folder import setup
 from ..network.folder.config import PORT, Network
 from .options import App, Given, argument, option, switch, takes
 from .outputs import check_writable
@@ -21,10 +22,7 @@ INIT_EXAMPLES = (
     "fedlsa network init net --sites 4 --host fl.example.org --target charges",
     "fedlsa network init net --site lisbon --site oslo --host 192.0.2.7 --discount 0.95 --features 'OneHot(64)'",
 )
-REQUEST_EXAMPLES = (
-    "fedlsa network request site-1.zip",
-    "fedlsa network request site-1 --new-key",
-)
+REQUEST_EXAMPLES = ("fedlsa network request site-1.zip", "fedlsa network request site-1 --new-key")
 APPROVE_EXAMPLES = (
     "fedlsa network approve net site-1.csr",
     "fedlsa network approve net site-1.csr --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c03 d95b 42f7' --renew",
@@ -55,34 +53,24 @@ def init(
     page_port: int | None = option("Of the coordinator's page, on loopback only.", shown="the next one"),
 ) -> None:
     """Make a network: an authority, the coordinator's keys, a bundle without secrets per site, READMEs, services."""
-    from ..network.folder import setup
-
     if (sites is None) == (not site):
-        raise ArgumentError(
-            f"--sites or --site must be given, one of them; got {'neither' if sites is None else 'both'}"
-        )
+        got = "neither" if sites is None else "both"
+        raise ArgumentError(f"--sites or --site must be given, one of them; got {got}")
     task = chosen_task(regression, value)
     check_writable("the folder", folder)
-    named = (
-        checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES) if sites is not None else list(site or ())
-    )
-    made = setup.init(folder, named, host, port, task=task or Regression("y"), page_port=page_port)
+    if sites is not None:
+        checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES)
+    made = setup.init(folder, sites or site or [], host, port, task=task or Regression("y"), page_port=page_port)
     if task is None:
         print("the task: a regression of the column 'y' on all others; --target or --discount choose another")
-    here, first = shlex.quote(str(folder)), made.sites[0]
+    here, first, fingerprint = shlex.quote(str(folder)), made.sites[0], _enrolment().certificates.grouped(made.id)
     print(f"made {folder} for {len(made.sites)} site{'s' * (len(made.sites) > 1)}: {', '.join(made.sites)}")
-    print(f"the network's fingerprint, to be read to every site over the telephone: {_grouped(made.id)}")
+    print(f"the network's fingerprint, to be read to every site over the telephone: {fingerprint}")
     print(f"send each site its bundle, {folder / 'bundles'}/NAME.zip; it holds no secret")
     print(f"how to go on: {folder / 'README.md'}")
     print(f"at a site:              fedlsa network request {first}.zip")
     print(f"approve what it sends:  fedlsa network approve {here} {first}.csr")
     print(f"start the coordinator:  fedlsa network serve {here}")
-
-
-def _grouped(digits: str) -> str:
-    from ..network.folder.certificates import grouped
-
-    return grouped(digits)
 
 
 @network.command(examples=REQUEST_EXAMPLES, rich_help_panel=SITE_PANEL)
@@ -100,7 +88,7 @@ def request(
     print(f"send this file, and nothing else, to the coordinator: {site.request}")
     print("then telephone the coordinator, at a number that you know, and compare")
     print(f"  your fingerprint, which you read to them:           {asked.fingerprint}")
-    print(f"  the network's fingerprint, which they read to you:  {_grouped(site.network)}")
+    print(f"  the network's fingerprint, which they read to you:  {enrolment.certificates.grouped(site.network)}")
     print("if one of them differs, stop: a file was exchanged on its way")
     print(f"install what they send back:  fedlsa network install {here} {site.name}.pem")
 
@@ -153,8 +141,6 @@ def revoke(folder: Folder, site: Site) -> None:
 @network.command(rich_help_panel=KEYS_PANEL)
 def renew(folder: Folder) -> None:
     """A new server certificate from the same authority; sites need nothing new."""
-    from ..network.folder import setup
-
     made = setup.renew(folder)
     end = _enrolment().certificates.expires(made.certificate.read_bytes())
     print(f"new certificate, good until {end:%Y-%m-%d}; restart serve")
@@ -163,8 +149,6 @@ def renew(folder: Folder) -> None:
 @network.command("add-site", rich_help_panel=KEYS_PANEL)
 def add_site(folder: Folder, site: Site) -> None:
     """Add a site; runs that have begun go on without it."""
-    from ..network.folder import setup
-
     made = setup.add_site(folder, site)
     print(f"added {site}: send it {made}, and approve its request")
 
@@ -172,7 +156,5 @@ def add_site(folder: Folder, site: Site) -> None:
 @network.command("remove-site", rich_help_panel=KEYS_PANEL)
 def remove_site(folder: Folder, site: Site) -> None:
     """Take a site off the list; its certificate is revoked."""
-    from ..network.folder import setup
-
     left = setup.remove_site(folder, site)
     print(f"removed {site}; {', '.join(left.sites)} stay. Its certificate is refused from now on")

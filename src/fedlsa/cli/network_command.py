@@ -11,9 +11,17 @@ import typer
 
 from .. import checks
 from ..errors import ArgumentError, NetworkError
+from ..network import audit as audit_log
+from ..network import chain
+from ..network.carriers.nvflare import relay
+from ..network.coordinator import runs
+from ..network.disk import write_json
 from ..network.folder.config import Network, SiteFolder
+from ..network.pages.http_pages import PagePlace
 from ..network.protocol.privacy import LOCAL, UNITS
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
+from ..network.site import ledger as site_ledger
+from ..network.site import policy
 from . import budget_command
 from .enrolment_command import SITE_PANEL, Folder, network
 from .options import AS_JSON, FORCE, App, Given, Option, Options, argument, option, switch, takes
@@ -30,14 +38,8 @@ START_EXAMPLES = (
     "fedlsa network start net --method scaffnew --step-size 0.01 --local-steps 500 --rounds 40 --name trial --detach",
     "fedlsa network start net --epsilon 0.05 --clip 1 --noise 0.5 --quantise 16",
 )
-LEDGER_EXAMPLES = (
-    "fedlsa network ledger site-1",
-    "fedlsa network ledger site-1 --json > ledger.json",
-)
-ALLOW_EXAMPLES = (
-    "fedlsa network allow site-1",
-    "fedlsa network allow site-1 trial",
-)
+LEDGER_EXAMPLES = ("fedlsa network ledger site-1", "fedlsa network ledger site-1 --json > ledger.json")
+ALLOW_EXAMPLES = ("fedlsa network allow site-1", "fedlsa network allow site-1 trial")
 JOIN_EXAMPLES = (
     "fedlsa network join site-1 --data site.parquet",
     "fedlsa network join /srv/fedlsa/site-1 --loader hospital.records:load --yes",
@@ -120,7 +122,6 @@ def serve(
 ) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
     from ..network.coordinator import serving
-    from ..network.pages.http_pages import PagePlace
 
     page = None if no_page else PagePlace(page_port, page_address)
     serving.serve(folder, page=page, nvflare=nvflare, say=say)
@@ -182,8 +183,6 @@ def result(
 ) -> None:
     """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
     from ..network.coordinator import commands as coordinator
-    from ..network.coordinator.runs import summary
-    from ..network.disk import write_json
 
     saved = Outputs(context.obj, force)
     for flag, path in (("--out", out), ("--model", model)):
@@ -196,7 +195,7 @@ def result(
     if json:
         print_json(**content)
     else:
-        say("\n".join(summary(content)))
+        say("\n".join(runs.summary(content)))
         saved.print_saved()
 
 
@@ -208,12 +207,10 @@ def audit(
     json: bool = AS_JSON,
 ) -> None:
     """Verify the coordinator's audit log, a hash chain, and show its last entries."""
-    from ..network import audit as log
-
     if json:
-        print_json(**log.contents(folder, head))
+        print_json(**audit_log.contents(folder, head))
         return
-    for text in log.report(folder, head, last):
+    for text in audit_log.report(folder, head, last):
         say(text)
 
 
@@ -230,7 +227,6 @@ def join(
     yes: bool = switch("--yes", "Do not ask before joining."),
 ) -> None:
     """Take part as a site: check the data, say what may leave, and answer orders until interrupted."""
-    from ..network.pages.http_pages import PagePlace
     from ..network.site import join as joining
 
     if (data is None) == (loader is None):
@@ -264,15 +260,12 @@ def ledger(
     json: bool = AS_JSON,
 ) -> None:
     """Verify a site's ledger, a hash chain, and show what was asked, what left, and what is spent."""
-    from ..network import chain
-    from ..network.site import ledger as report
-
     if head is not None:
         chain.verify(SiteFolder.load(folder).ledger, chain.ChainHead.from_text(head))
     if json:
-        print_json(**report.ledger_facts(folder))
+        print_json(**site_ledger.ledger_facts(folder))
         return
-    for line in report.ledger_report(folder, last):
+    for line in site_ledger.ledger_report(folder, last):
         print(line)
 
 
@@ -285,8 +278,6 @@ def allow(
     yes: bool = switch("--yes", "Do not ask."),
 ) -> None:
     """Let a run in, at a site whose policy wants a person to allow each (approve_runs)."""
-    from ..network.site import policy
-
     site = SiteFolder.load(folder)
     waiting = policy.waiting(site.folder)
     for name, words in waiting.items() if run is None else ():
@@ -311,13 +302,10 @@ def nvflare_kit(
     port: int = option("Of FLARE's server.", FLARE_PORT),
 ) -> None:
     """Write what each side needs to get a FLARE key of its own, the job to look at, and a README for institutions."""
-    from ..network.carriers.nvflare import relay
-
-    network = Network.load(folder)
+    known = Network.load(folder)
     check_writable("the kit", out)
-    relay.write_kit(
-        out, network.id, host or network.host, checks.integer("port", port, at_least=1, at_most=65535), network.sites
-    )
+    checks.integer("port", port, at_least=1, at_most=65535)
+    relay.write_kit(out, known.id, host or known.host, port, known.sites)
     print(f"made {out}: send each site its NAME.yaml and README.md; how to go on: {out / 'README.md'}")
 
 
@@ -327,7 +315,5 @@ def nvflare_harden(
     socket: Path = option("Where this machine's fedlsa listens for it.", ...),
 ) -> None:
     """Write this side's own limits into its FLARE folder: class list, rights, filter, no streaming of logs."""
-    from ..network.carriers.nvflare import relay
-
     side = relay.harden(kit, socket)
     print(f"{kit} is hardened as a {side}: it runs the relay of fedlsa and nothing else; restart FLARE there")
