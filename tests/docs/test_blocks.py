@@ -86,7 +86,7 @@ def check_fedlsa(words: list[str]) -> None:
     command.load(*COMMANDS)
     context = command.make_context("fedlsa", [], resilient_parsing=True)
     own = {flag for parameter in command.params for flag in parameter.opts} | {"--help"}
-    rest = [word for word in words[1:] if word not in own]
+    rest = ["all" if word == "NAME..." else word for word in words[1:] if word not in own]  # a name is one of a list
     while rest and hasattr(command, "commands"):
         name = rest.pop(0)
         command = command.commands[name]

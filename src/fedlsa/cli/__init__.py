@@ -14,7 +14,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal that has no ± still gets its table
     words, code = sys.argv[1:] if arguments is None else list(arguments), 0
     try:
-        code = _answer(words)
+        if words[:1] == ["--version"]:  # needs nothing that may be missing
+            from ..installation import __version__
+
+            print(f"fedlsa {__version__}")
+        else:
+            from .command_line import run
+
+            code = run(words)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where a full disk is still one line
         return code
@@ -31,17 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if isinstance(error, BrokenPipeError) else code or complain(f"standard output: {error.strerror}")
     except KeyboardInterrupt:  # while loading; `run` sees to the rest
         return complain("interrupted", 130)
-
-
-def _answer(words: list[str]) -> int:
-    if words[:1] == ["--version"]:  # needs nothing that may be missing
-        from ..installation import __version__
-
-        print(f"fedlsa {__version__}")
-        return 0
-    from .command_line import run
-
-    return run(words)
 
 
 def complain(message: str, code: int = 2) -> int:

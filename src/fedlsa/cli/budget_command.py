@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from ..fitting import Regression
 from ..network.coordinator.budget import PrivacyBudget, affordable, example_moments, least_error
 from ..network.protocol.privacy import LOCAL, UNITS, check_unit
-from .options import AS_JSON, Given, Option, Options, option, takes
+from .options import AS_JSON, Given, Option, Options, Words, option, takes
 from .outputs import print_json
 from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task, site_files
 
@@ -20,29 +20,21 @@ EXAMPLES = (
     "fedlsa network budget like-*.csv --target charges --privacy 1 --unit record --row-clip 10",
     "fedlsa network budget --sites 10 --coefficients 8 --clip 1 --max-rounds 60 --privacy 1",
 )
-BUDGET = Options(
-    PrivacyBudget,
-    {
-        "Privacy": {
-            "epsilon": Option("Epsilon that all rounds together may spend.", "--privacy"),
-            "delta": "The probability that goes with it.",
-            "unit": Option("What noise hides: site (all its rows) or record (any one row).", names=UNITS),
-            "row_clip": "For records: the longest gradient of a row, in the run's coordinates.",
-            "rows": Option("For records: rows of the smallest site.", shown="those of the files"),
-        }
-    },
-)
-PLAN = Options(
-    affordable,
-    {
-        "Run": {
-            "error": Option("That is wanted (RMSE, on the standardised scale).", shown="the smallest"),
-            "local": Option("What a step uses: rows at random, or the site's means.", names=LOCAL),
-            "local_steps": "Of a site in a round.",
-            "max_rounds": "Most rounds.",
-        }
-    },
-)
+PRIVACY: Words = {
+    "epsilon": Option("Epsilon that all rounds together may spend.", "--privacy"),
+    "delta": "The probability that goes with it.",
+    "unit": Option("What noise hides: site (all its rows) or record (any one row).", names=UNITS),
+    "row_clip": "For records: the longest gradient of a row, in the run's coordinates.",
+    "rows": Option("For records: rows of the smallest site.", shown="those of the files"),
+}
+BUDGET = Options(PrivacyBudget, {"Privacy": PRIVACY})
+RUN: Words = {
+    "error": Option("That is wanted (RMSE, on the standardised scale).", shown="the smallest"),
+    "local": Option("What a step uses: rows at random, or the site's means.", names=LOCAL),
+    "local_steps": "Of a site in a round.",
+    "max_rounds": "Most rounds.",
+}
+PLAN = Options(affordable, {"Run": RUN})
 FILES = typer.Argument(
     default=None, help="Data that resemble the sites', one file per site.", metavar="[FILE...]", show_default=False
 )

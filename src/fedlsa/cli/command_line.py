@@ -5,6 +5,7 @@ Only the command that is called is loaded, with all that it needs; of the others
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import warnings
@@ -144,7 +145,7 @@ def _usage(error: Any, arguments: list[str]) -> str:
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
         flags = [flag for p in error.ctx.command.params for flag in (*p.opts, *p.secondary_opts) if flag[0] == "-"]
         return f"there is no option {error.option_name!r}{checks.did_you_mean(error.option_name, flags)}"
-    message = str(error.format_message())
+    message = re.sub(r"^Invalid value for '(.+?)': Input should (be [^,]+).*", r"\1 must \2", error.format_message())
     for option in getattr(getattr(error, "param", None), "opts", ()):
         given = [b for a, b in pairwise(arguments) if a == option]
         given += [a.partition("=")[2] for a in arguments if a.startswith(f"{option}=")]

@@ -18,8 +18,6 @@ EXPLORE_EXAMPLES = (
     'fedlsa explore --file north.csv --file south.csv "problem=files&target=response"',
     'fedlsa explore "agents=50&local_steps=300" --save error.pdf --save error.csv',
 )
-
-
 app = App()
 
 

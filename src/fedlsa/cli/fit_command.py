@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import typer
@@ -19,7 +20,6 @@ from ..fitting import Fit, Prediction, Regression, Residuals, TDErrors, Value, W
 from ..fitting import evaluate as on_holdout
 from ..fitting import fit as fit_sites
 from ..fitting.models import to_plain
-from ..fitting.sites.site_readers import MEMORY
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, stages, table
 from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE, site_files, size
@@ -40,12 +40,10 @@ EVALUATE_EXAMPLES = (
     "fedlsa evaluate model.json holdout.parquet",
     "fedlsa evaluate model.json new-*.csv --out table.csv",
 )
-
 PREDICT_EXAMPLES = (
     "fedlsa predict model.json new.csv",
     "fedlsa predict model.json new.parquet --level 0.9 --out table.csv",
 )
-
 ROWS = SITES = 20  # that are shown at most
 MODEL = argument("What fedlsa fit --out wrote.", "MODEL.json")
 FILES = argument("One file per site: .parquet or .csv.", "FILE...")
@@ -61,33 +59,34 @@ TD_NOTES = [
     "The RMSE against returns holds their own noise. Episodes that were cut before they ended are counted with the "
     "model's own value of the state at the cut, whose root mean square over all rows is what was put in.",
 ]
+PROTOCOL: Words = {
+    "epsilon": f"{EPSILON} By default no combination of coefficients is off by a tenth of its standard error.",
+    **BY_HAND,
+    "local_steps": "Steps of a site between communications (scaffnew: on average).",
+    "plan": "Without the run by which sites would get the answer: the estimate and its errors alone.",
+    "max_samples": "Most steps of a site. By default 4 times the fewest that reach epsilon.",
+    "local": "What a step uses: rows at random, the log in its order, the site's means, or auto.",
+    "memory": Option(
+        "For rows; files that need more are read again, and steps use means. Such as 500MB or 8GB.", kind=str, read=size
+    ),
+}
+ERROR_BARS: Words = {
+    "lag": "How many rows apart errors may be correlated (HAC). By default 0; chosen for values.",
+    "bootstrap": "Error bars from so many reweighted data sets too.",
+    "resample": "What varies in them: pairs, block, cluster or wild. By default it follows from the data.",
+}
 RUN = Options(
     fit_sites,
     {
         "Data": {"site": "Column that says which site a row is of. By default each file is a site."},
-        "Run": {
-            "epsilon": f"{EPSILON} By default no combination of coefficients is off by a tenth of its standard error.",
-            **BY_HAND,
-            "local_steps": "Steps of a site between communications (scaffnew: on average).",
-            "plan": "Without the run by which sites would get the answer: the estimate and its errors alone.",
-            "max_samples": "Most steps of a site. By default 4 times the fewest that reach epsilon.",
-            "local": "What a step uses: rows at random, the log in its order, the site's means, or auto.",
-            "memory": Option(
-                "For rows; files that need more are read again, and steps use means. Such as 500MB or 8GB.",
-                kind=str,
-                read=size,
-            ),
-        },
-        "Error bars": {
-            "lag": "How many rows apart errors may be correlated (HAC). By default 0; chosen for values.",
-            "bootstrap": "Error bars from so many reweighted data sets too.",
-            "resample": "What varies in them: pairs, block, cluster or wild. By default it follows from the data.",
-        },
+        "Run": PROTOCOL,
+        "Error bars": ERROR_BARS,
         "Output": {"baselines": "Compare with protocols of one message per site."},
     },
-    defaults={"memory": f"{MEMORY / 1e6:g}MB"},
+    defaults={"memory": f"{signature(fit_sites).parameters['memory'].default / 1e6:g}MB"},
 )
-fits = App(no_args_is_help=True)
+app, fits = App(), App(no_args_is_help=True)
+app.add_typer(fits, name="fit", help=FIT_HELP)
 
 
 def fit(
@@ -177,10 +176,6 @@ VALUE_HELP = "The value function of the policy that made the logs, by TD: column
 REGRESSION_HELP = "A linear model of one column by others: least squares over all sites."
 fits.command("value", help=VALUE_HELP, examples=VALUE_EXAMPLES)(_of_task(Value, VALUE))
 fits.command("regression", help=REGRESSION_HELP, examples=REGRESSION_EXAMPLES)(_of_task(Regression, REGRESSION))
-
-
-app = App()
-app.add_typer(fits, name="fit", help=FIT_HELP)
 
 
 @app.command(examples=EVALUATE_EXAMPLES)

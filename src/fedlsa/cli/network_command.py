@@ -24,7 +24,7 @@ from ..network.site import ledger as site_ledger
 from ..network.site import policy
 from . import budget_command
 from .enrolment_command import SITE_PANEL, Folder, network
-from .options import AS_JSON, FORCE, App, Given, Option, Options, argument, option, switch, takes
+from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
 from .outputs import Outputs, check_writable, print_json
 from .problem_options import share
 from .task_options import BY_HAND, EPSILON
@@ -45,52 +45,45 @@ JOIN_EXAMPLES = (
     "fedlsa network join /srv/fedlsa/site-1 --loader hospital.records:load --yes",
 )
 
-START = Options(
-    StartOptions,
-    {
-        "Run": {
-            "epsilon": EPSILON,
-            **BY_HAND,
-            "local_steps": "Steps of a site between communications (scaffnew: on average).",
-            "local": Option("What a step uses: rows at random, or the site's means.", names=LOCAL),
-            "seed": "Of who takes part, and of the lengths of scaffnew's rounds; rows are drawn by the sites.",
-            "max_weight": Option("Largest share of one site in the average.", shown="a half, of three sites or more"),
-            "name": "Of the experiment, for status, stop and result.",
-        },
-        "Who takes part": {
-            "aggregation": Option(
-                "secure: the coordinator learns sums of at least three sites; plain: every site's change.",
-                shown="secure, with three sites or more",
-                names=AGGREGATIONS,
-            ),
-            "min_sites": Option("Sites that a round needs.", shown="half of them, at least three where it is secure"),
-            "deadline": "Seconds that a round may take.",
-            "grace": "Seconds for which a round waits for a site that is away.",
-            "participation": Option(
-                "Share of the sites that take part in a round, such as 0.5.",
-                shown="all that are present",
-                kind=str,
-                read=share,
-            ),
-            "participants": "The same as a count.",
-            "patience": "Rounds missed in a row after which a site counts as gone.",
-            "absence": Option(
-                "When a site is gone: restart all control variates at 0, or freeze them for its return.", names=ABSENCE
-            ),
-            "outlier": "Longest change, in multiples of the running median; 0 for any. With --clip that is it.",
-            "strikes": "Answers against the protocol after which a site is put aside.",
-            "most_in_vain": "Rounds in vain, in a row, after which the run ends.",
-            "trim": "Leave out so many replies on each side of each coordinate; biased where sites differ, and plain.",
-        },
-        "What sites send": {
-            "clip": "Longest change of a site; longer ones are scaled, or end a masked run without noise.",
-            "noise": "Discrete Gaussian noise on what sites send: its standard deviation in units of --clip.",
-            "unit": Option("What the noise hides: all rows of a site, or any one record.", names=UNITS),
-            "row_clip": "For the unit record: longest step of a single row, over the step size.",
-            "quantise": Option("Bits of a number sent: 8 or 16.", shown="64"),
-        },
-    },
-)
+RUN: Words = {
+    "epsilon": EPSILON,
+    **BY_HAND,
+    "local_steps": "Steps of a site between communications (scaffnew: on average).",
+    "local": Option("What a step uses: rows at random, or the site's means.", names=LOCAL),
+    "seed": "Of who takes part, and of the lengths of scaffnew's rounds; rows are drawn by the sites.",
+    "max_weight": Option("Largest share of one site in the average.", shown="a half, of three sites or more"),
+    "name": "Of the experiment, for status, stop and result.",
+}
+PARTICIPATION: Words = {
+    "aggregation": Option(
+        "secure: the coordinator learns sums of at least three sites; plain: every site's change.",
+        shown="secure, with three sites or more",
+        names=AGGREGATIONS,
+    ),
+    "min_sites": Option("Sites that a round needs.", shown="half of them, at least three where it is secure"),
+    "deadline": "Seconds that a round may take.",
+    "grace": "Seconds for which a round waits for a site that is away.",
+    "participation": Option(
+        "Share of the sites that take part in a round, such as 0.5.", shown="all that are present", kind=str, read=share
+    ),
+    "participants": "The same as a count.",
+    "patience": "Rounds missed in a row after which a site counts as gone.",
+    "absence": Option(
+        "When a site is gone: restart all control variates at 0, or freeze them for its return.", names=ABSENCE
+    ),
+    "outlier": "Longest change, in multiples of the running median; 0 for any. With --clip that is it.",
+    "strikes": "Answers against the protocol after which a site is put aside.",
+    "most_in_vain": "Rounds in vain, in a row, after which the run ends.",
+    "trim": "Leave out so many replies on each side of each coordinate; biased where sites differ, and plain.",
+}
+MESSAGES: Words = {
+    "clip": "Longest change of a site; longer ones are scaled, or end a masked run without noise.",
+    "noise": "Discrete Gaussian noise on what sites send: its standard deviation in units of --clip.",
+    "unit": Option("What the noise hides: all rows of a site, or any one record.", names=UNITS),
+    "row_clip": "For the unit record: longest step of a single row, over the step size.",
+    "quantise": Option("Bits of a number sent: 8 or 16.", shown="64"),
+}
+START = Options(StartOptions, {"Run": RUN, "Who takes part": PARTICIPATION, "What sites send": MESSAGES})
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
 NO_PAGE = switch("--no-page", "Without the live page.")
 PAGE_ADDRESS = option("That the page listens on: who reaches it can read it.", "127.0.0.1")

@@ -209,18 +209,19 @@ class Given:
     @property
     def arguments(self) -> dict[str, Any]:
         """The function's arguments, by name; reading them may raise an error about a value."""
-        pairs = [(entry, self.values[entry.parameter.name]) for entry in self.options.entries]
         return {
             entry.name: value if entry.read is None or value is None else entry.read(entry.flag, value)
-            for entry, value in pairs
+            for entry, value in self._pairs()
             if value is not None or not self.options.optional
         }
 
     @property
     def flags(self) -> dict[str, Any]:
         """The values that differ from what is meant without them, by flag."""
-        pairs = [(entry, self.values[entry.parameter.name]) for entry in self.options.entries]
-        return {entry.flag: value for entry, value in pairs if value != entry.parameter.default}
+        return {entry.flag: value for entry, value in self._pairs() if value != entry.parameter.default}
+
+    def _pairs(self) -> list[tuple[Entry, Any]]:
+        return [(entry, self.values[entry.parameter.name]) for entry in self.options.entries]
 
     def __call__(self) -> Any:
         return self.options.function(**self.arguments)

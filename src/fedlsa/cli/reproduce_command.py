@@ -43,8 +43,6 @@ REPRODUCE_EXAMPLES = (
     "fedlsa reproduce fig1 debiased --preset paper",
     "fedlsa reproduce all --ray local --out out",
 )
-
-
 app = App()
 
 

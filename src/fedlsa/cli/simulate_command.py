@@ -23,7 +23,7 @@ from ..files import remove
 from ..problems import Problem
 from ..results.sweeps import separate, stack
 from ..sampling import IID, Markov, Sampling
-from .options import AS_JSON, FORCE, App, Given, Option, Options, argument, option, switch, takes
+from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
 from .outputs import Outputs, live_bar, number, print_all, print_json, table
 from .problem_options import ALL_METHODS, PROBLEM, count_or_list, described, sweep_axes
 
@@ -41,24 +41,17 @@ PLOT_EXAMPLES = (
     'fedlsa plot out/*.nc --x samples --scale log --title "Error against data" --out figure.pdf',
 )
 SAMPLINGS = ("iid", "markov")  # no problem of the command line is a log that could be replayed
-RUN = Options(
-    engine.simulate_grid,
-    {
-        "Run": {
-            "rounds": Option("Communications T.", kind=int),
-            "seeds": Option("A count (10) or a list (3,5,8).", kind=str, read=count_or_list),
-            "engine": Option(
-                "cpu, cuda (an NVIDIA GPU), auto (whichever is quicker) or reference (to be read).",
-                names=engine.ENGINES,
-            ),
-            "dtype": Option("float64 or float32.", names=("float64", "float32")),
-            "threads": "By default all cores.",
-            "record": Option("Rounds to keep: how many (200), or which (0,10,100).", kind=str, read=count_or_list),
-        }
-    },
-)
-
-
+RUN_WORDS: Words = {
+    "rounds": Option("Communications T.", kind=int),
+    "seeds": Option("A count (10) or a list (3,5,8).", kind=str, read=count_or_list),
+    "engine": Option(
+        "cpu, cuda (an NVIDIA GPU), auto (whichever is quicker) or reference (to be read).", names=engine.ENGINES
+    ),
+    "dtype": Option("float64 or float32.", names=("float64", "float32")),
+    "threads": "By default all cores.",
+    "record": Option("Rounds to keep: how many (200), or which (0,10,100).", kind=str, read=count_or_list),
+}
+RUN = Options(engine.simulate_grid, {"Run": RUN_WORDS})
 app = App()
 
 

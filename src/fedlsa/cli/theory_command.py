@@ -40,8 +40,6 @@ PLAN_EXAMPLES = (
     "fedlsa plan --perturbation 0 --rounds 50 --max-samples 5000 --method scafflsa",
     "fedlsa plan --perturbation 0 --samples 10000 --method fedlsa",
 )
-
-
 app = App()
 
 
@@ -172,18 +170,17 @@ def plan(
         print(f"fedlsa: warning: {in_words_of(context.command, str(why))}", file=sys.stderr)
     best = min(plans, key=lambda name: _cost(plans[name], by_rounds=epsilon is not None))
     run = shlex.join(["fedlsa", "simulate", *as_options(**problem.arguments), *_as_options(plans[best])])
-    if json:
-        costs = [{f.name: getattr(p, f.name) for f in fields(p)} | described(p.algorithm) for p in plans.values()]
-        print_json(plans=costs, recommended=best, command=run, saved=[plot] if plot is not None else [])
-    else:
-        _print_plans(list(plans.values()))
-        print(f"recommended: {best}; run it:\n{run}")
     if plot is not None and epsilon is not None:
         with live_bar("trade-off", updates=False) as progress:
             points = exactly.trade_off(made, epsilon, list(plans), progress=progress)
         files.draw(plot, partial(figures.trade_off, [*points, *plans.values()], epsilon))
-        if not json:
-            files.print_saved()
+    if json:
+        costs = [{f.name: getattr(p, f.name) for f in fields(p)} | described(p.algorithm) for p in plans.values()]
+        print_json(plans=costs, recommended=best, command=run, saved=files.saved)
+    else:
+        _print_plans(list(plans.values()))
+        print(f"recommended: {best}; run it:\n{run}")
+        files.print_saved()
 
 
 def _print_plans(plans: list[Plan]) -> None:
