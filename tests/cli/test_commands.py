@@ -153,6 +153,7 @@ def test_divergence_is_one_line(fedlsa):
         (["--out", "r.txt"], ["--out", "'r.txt'"]),
         (["--plot", "f.pgn"], ["f.pgn", "did you mean '.png'"]),
         (["--rounds"], ["--rounds"]),
+        (["--rounds", "x"], ["--rounds", "integer", "'x'"]),
         (["--roundz", "3"], ["there is no option '--roundz'; did you mean '--rounds'?"]),
         (["--threads", "1", "--threads", "2"], ["--threads must be given once; got it 2 times"]),
         (["--heterogeneous", "--homogeneous"], ["--heterogeneous/--homogeneous must be given once"]),

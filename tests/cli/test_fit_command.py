@@ -278,7 +278,16 @@ def test_feature_maps_are_written_as_in_python():
     assert read("OneHot(64)") == maps.OneHot(64)
     assert read("Fourier([0, -1], high=[1, 1], order=2, total=True)") == maps.Fourier((0, -1), (1, 1), 2, True)
     assert read("TileCoding(low=0, high=1, tiles=8, tilings=4)") == maps.TileCoding(0, 1, 8, 4)
-    for text in ("OneHot", "OneHot(", "64", "OneHot(open('x'))", "os.system('x')", "OneHot(1, 2, 3)", "OneHot(*[4])"):
+    for text in (
+        "OneHot",
+        "OneHot(",
+        "64",
+        "OneHot(open('x'))",
+        "os.system('x')",
+        "OneHot(1, 2, 3)",
+        "OneHot(*[4])",
+        "OneHot({[]: 4})",
+    ):
         with pytest.raises(FedLSAError, match="--features"):
             read(text)
 

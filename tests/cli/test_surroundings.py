@@ -166,13 +166,20 @@ def test_where_a_command_needs_threads_that_may_not_be_started_it_says_so(no_thr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("command", ["fit regression a.csv --target y", "theory --problem ring --rounds 3"])
-def test_what_cannot_be_printed_is_saved_all_the_same(tmp_path, command):
+@pytest.mark.parametrize(
+    ("command", "option", "name"),
+    [
+        ("fit regression a.csv --target y", "--out", "m.json"),
+        ("theory --problem ring --rounds 3", "--out", "m.csv"),
+        ("plan --problem ring --epsilon 0.5 --method fedlsa", "--plot", "m.svg"),
+    ],
+)
+def test_what_cannot_be_printed_is_saved_all_the_same(tmp_path, command, option, name):
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(20)))
-    out = tmp_path / ("m.json" if "fit" in command else "m.csv")
+    out = tmp_path / name
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "fedlsa", *command.split(), "--out", str(out)], cwd=tmp_path, stdout=full
+            [sys.executable, "-m", "fedlsa", *command.split(), option, str(out)], cwd=tmp_path, stdout=full
         )
     assert done.returncode == 2
     assert out.stat().st_size > 0
