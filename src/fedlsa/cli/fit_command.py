@@ -62,7 +62,6 @@ TD_NOTES = [
 PROTOCOL: Words = {
     "epsilon": f"{EPSILON} By default no combination of coefficients is off by a tenth of its standard error.",
     **BY_HAND,
-    "local_steps": "Steps of a site between communications (scaffnew: on average).",
     "plan": "Without the run by which sites would get the answer: the estimate and its errors alone.",
     "max_samples": "Most steps of a site. By default 4 times the fewest that reach epsilon.",
     "local": "What a step uses: rows at random, the log in its order, the site's means, or auto.",

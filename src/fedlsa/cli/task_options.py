@@ -87,6 +87,7 @@ def site_files(given: list[Path]) -> list[Path]:
 BY_HAND: Words = {  # of every run on sites' data, here and on a network
     "method": Option(f"{METHOD_NAMES}.", names=METHODS),
     "step_size": "Instead of --epsilon, with --local-steps and --rounds: the run by hand.",
+    "local_steps": "Steps of a site between communications (scaffnew: on average).",
     "rounds": "Communications.",
     "weight": Option(
         "sites: each counts the same; samples: each row counts the same.",
