@@ -124,8 +124,8 @@ def test_everything_public_has_a_docstring():
 
 def test_no_public_name_hides_a_module():
     """`import fedlsa.engine.simulation as m` gives the module, whatever was asked for before."""
-    for module in MODULES:
-        package = importlib.import_module(module) if (SOURCE.parent / module.replace(".", "/")).is_dir() else None
+    for module, path in MODULES.items():
+        package = importlib.import_module(module) if path.name == "__init__.py" else None
         for name in [m.name for m in pkgutil.iter_modules(package.__path__)] if package else ():
             public = vars(package).get(name) or getattr(package, "_homes", {}).get(name)
             assert public is None or inspect.ismodule(public), f"{module}.{name} is a module and something else"

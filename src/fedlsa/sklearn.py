@@ -37,7 +37,7 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ridge : rho adds rho ||coef||^2 to the mean squared error, never for the intercept. With n rows that is
         scikit-learn's Ridge(alpha=n * rho); with sample weights n is their sum. 0 is LinearRegression
     weight : "samples" (the answer of all rows in one table) or "sites" (each site counts the same, as in the paper)
-    covariance : of the errors in fit_, as in fl.Regression
+    covariance : of the errors in fit_, as in fl.fit
     plan : whether to plan and simulate the communications by which sites would get the answer, as fl.fit does
 
     Fitted, it has coef_ (d,), intercept_, n_features_in_, feature_names_in_ where columns have names, and fit_: the
@@ -86,7 +86,6 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             standardise=self.ridge == 0,  # Ridge penalises coefficients of features as they are
             ridge=self.ridge,
             row_weights=None if sample_weight is None else weights,
-            covariance=self.covariance,
         )
         checked_weight(task, self.weight)
         members = {label: labels == label for label in dict.fromkeys(labels)}
@@ -95,7 +94,7 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         }
         self.fit_: Fit | None
         try:
-            self.fit_ = fit_sites(tables, task, weight=self.weight, plan=self.plan)
+            self.fit_ = fit_sites(tables, task, weight=self.weight, covariance=self.covariance, plan=self.plan)
             theta = self.fit_.theta
         except SiteDataError as error:
             warn(f"{error}: coef_ is the solution of least norm, and fit_ None")

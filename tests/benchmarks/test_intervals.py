@@ -21,6 +21,7 @@ HELD = (  # cheap ones, one for each reason why intervals may be wrong
     "12 patients of 10 rows at 2 sites: clusters",
     "10 sites of 30 rows drawn from many that differ: clusters are sites",
     "values, a log of 1,000 steps at each of 3 sites, autocorrelation times 24-30: defaults",
+    "squares of states as features, 3 x 1,500 steps without an end: defaults",
 )
 
 

@@ -158,17 +158,16 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     options = "--step-size 0.1 --local-steps 5 --rounds 7 --max-samples 99 --weight samples --local rows --lag 3 "
     options += "--seed 4 --bootstrap 50 --resample block --method fedlsa --memory 2MB --baselines --site firm "
     options += "--no-intercept --no-standardise --ridge 0.5 --columns a,b --columns c "
-    options += "--row-weights w --offset o --cluster g --covariance HC1 --missing drop"
+    options += "--row-weights w --offset o --cluster g --covariance HC1 --missing drop --decimal ,"
     code, _, err = fedlsa("fit", "regression", "firm-[01].csv", "--target", "invest", *options.split())
     assert (code, err) == (2, "fedlsa: seen enough\n")
     assert seen.pop("sites") == [Path("firm-0.csv"), Path("firm-1.csv")]  # a pattern that the shell left alone
-    assert seen.pop("task") == fl.Regression(
-        "invest", ("a", "b", "c"), False, False, 0.5, "w", "o", "g", covariance="HC1", missing="drop"
-    )
+    assert seen.pop("task") == fl.Regression("invest", ("a", "b", "c"), False, False, 0.5, "w", "o", "drop")
     assert seen == {
         "epsilon": None, "method": "fedlsa", "step_size": 0.1, "local_steps": 5, "rounds": 7, "max_samples": 99.0,
         "weight": "samples", "local": "rows", "lag": 3, "seed": 4, "bootstrap": 50, "plan": True, "baselines": True,
         "resample": "block", "memory": 2e6, "progress": None, "site": "firm",
+        "decimal": ",", "cluster": "g", "covariance": "HC1",
     }  # fmt: skip
     names = "--state x,y --next-state x2,y2 --reward r --terminated end --truncated cut --importance w --intercept"
     more = ["--trace", "0.3", "--standardise", "--numbers"]
@@ -244,7 +243,7 @@ def test_the_same_command_writes_the_same_bytes(fedlsa, firms):
         ("fit regression firm-0.csv --target invest --memory much", "--memory must be a size"),
         ("fit regression firm-0.csv --target invest --bootstrap 1", "--bootstrap must be"),
         ("fit value walk-0.csv", "Missing option '--discount'"),
-        ("fit value walk-0.csv --discount 1", "--discount must be"),
+        ("fit value walk-0.csv --discount 1.1", "--discount must be"),
         ("fit value walk-0.csv --discount 0.9", "numbers must be given (--numbers)"),
         ("fit value walk-0.csv --discount 0.9 --features OneHat(4)", "did you mean 'OneHot'?"),
         ("fit value walk-0.csv --discount 0.9 --features OneHot(2)", "states must be integers from 0 to 1"),

@@ -24,7 +24,7 @@ REFERENCE = {
     "simulate": "engine",
     "results": "results",
     "theory": "theory",
-    "fit": "fit",
+    "fit": "fitting",
     "figures": "figures",
 }
 

@@ -9,13 +9,13 @@ import pytest
 import fedlsa as fl
 from fedlsa import Regression, Value
 from fedlsa.errors import ArgumentError, SiteDataError
-from fedlsa.fitting.rows.columns import choose_columns
-from fedlsa.fitting.sites.site_readers import open_sites
+from fedlsa.fitting.columns import choose_columns
+from fedlsa.fitting.sites import open_tables
 from fedlsa.network.site import facts
 
 
 def columns(task, *sites):
-    return choose_columns(task, open_sites([dict.fromkeys(names.split(), np.ones(2)) for names in sites], task))
+    return choose_columns(task, open_tables([dict.fromkeys(names.split(), np.ones(2)) for names in sites], task))
 
 
 def value(**settings):
@@ -178,13 +178,13 @@ def test_data_frames_in_tuples_keep_their_names(model):
 
 
 def columns_of_log(entry):
-    return choose_columns(value(), open_sites([entry], value()))
+    return choose_columns(value(), open_tables([entry], value()))
 
 
 @pytest.mark.parametrize(("index", "shown"), [("", "without a name"), ("Unnamed: 0", "'Unnamed: 0'"),
                                               ("__index_level_0__", "'__index_level_0__'")])  # fmt: skip
 def test_an_index_is_not_a_feature_unless_it_is_named(index, shown):
-    sites = open_sites([{index: np.arange(2), "a": np.ones(2), "y": np.ones(2)}], Regression("y"))
+    sites = open_tables([{index: np.arange(2), "a": np.ones(2), "y": np.ones(2)}], Regression("y"))
     with pytest.raises(SiteDataError, match=rf"site 0 has a column {shown}, as an index is written: .*index=False"):
         choose_columns(Regression("y"), sites)
     assert choose_columns(Regression("y", columns="a"), sites).state == ("a",)
@@ -208,7 +208,7 @@ def test_integer_states_are_asked_about():
     with pytest.raises(SiteDataError, match=r"column 'state' holds integers alone.*OneHot.*numbers must be given"):
         fl.fit([log, log], value(), lag=0, **BY_HAND)
     with pytest.raises(SiteDataError, match="holds integers alone"):
-        facts.view(open_sites([log], value())[0], value())  # a site of a network
+        facts.view(open_tables([log], value())[0], value())  # a site of a network
     numbers = fl.fit([log], value(numbers=True), lag=0, **BY_HAND)
     assert numbers.names == ("state",)
     for new in ([0, 2], [[0], [2]], {"state": [0, 2]}):  # as states came

@@ -1,23 +1,19 @@
 """Covariances: windows against their definition, a value function's scores, shares that add up."""
 
-import sys
+from dataclasses import replace
+from types import SimpleNamespace as Plain
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fitting.error_bars.covariance import (
-    CovarianceKind,
-    Scores,
-    complete,
-    scores,
-    sum_of_meats,
-)
-from fedlsa.fitting.error_bars.lag_windows import SHARE, Bartlett, SlowCosines, choose_window, cosine_count
-from fedlsa.fitting.error_bars.replicas import choose_resampling
-from fedlsa.fitting.rows.observe import Piece
-from fedlsa.fitting.site_sums import System
+from fedlsa.fitting.bootstrap import choose_block
+from fedlsa.fitting.covariance import _pooled_freedom, join_scores
+from fedlsa.fitting.lag_windows import SHARE, Bartlett, LogCosines, SlowCosines, choose_window, cosine_count
+from fedlsa.fitting.rows import Piece
+from fedlsa.fitting.scores import CovarianceKind, ScorePass, SharedSolution
+from fedlsa.fitting.sums import Systems
 
 
 def normals(*shape, seed=0):
@@ -71,27 +67,79 @@ def pieces_of(u, v, y, at=()):
 def made_up(n=240, d=3):
     u, v, y, theta = normals(n, d), normals(n, d, seed=1), normals(n, seed=2), normals(d, seed=3)
     g = u * (v @ theta - y)[:, None]
-    return u, v, y, theta, g, System(n, u.T @ v / n, u.T @ y / n, n)
+    return u, v, y, theta, g, system(n, u.T @ v / n, u.T @ y / n)
+
+
+def system(n, A, b):
+    """The mean system of one site."""
+    return Systems(np.array([n]), A[None], b[None], np.array([float(n)]))
+
+
+def values_pass(pieces, own, theta, M=0, weight=1.0, start=0):
+    """Of one site of a value function, whose window is given."""
+    kind = CovarianceKind.of(fl.Value(0.9), None, None, M)
+    one, d = np.eye(len(theta)), len(theta)
+    of = SharedSolution(kind, one, theta, one, np.zeros(d))
+    return ScorePass(of, start, own, np.array([weight])).run(pieces)
 
 
 def values_scores(pieces, own, theta, M=0, weight=1.0):
-    """Of one site of a value function, whose window is given."""
-    d = len(theta)
-    kind = CovarianceKind.of(fl.Value(0.9), M)
-    return scores(pieces, own, weight, (np.eye(d), theta), np.eye(d), np.zeros(d), kind)
+    """The same, joined with no other; the meat without its factor n / (n - d)."""
+    one = values_pass(pieces, own, theta, M, weight)
+    _, s = join_scores([one], ["s"])
+    n, d = int(own.n[0]), len(theta)
+    about = {"window": s.window[0], "degrees": s.degrees[0], "skewness": s.skewness}
+    return Plain(mean=s.mean[0], row=s.row[0], meat=s.meat * (n - d) / n, **about)
 
 
 @pytest.mark.parametrize("M", [1, 2, 9, 30])
 @pytest.mark.parametrize("at", [(), (1, 2, 100)])
-def test_the_meat_of_values_is_the_mean_square_of_slow_cosine_sums(M, at):
+def test_the_meat_of_values_is_the_mean_square_of_slow_cosine_sums_of_blocks_without_their_leverage(M, at):
     u, v, y, theta, g, own = made_up()
     found = values_scores(pieces_of(u, v, y, at), own, theta, M, weight=0.25)
     n, count = len(g), cosine_count(len(g), M)
     assert count == {1: 15, 2: 15, 9: 4, 30: 1}[M]
-    Z = cosines(n, count) @ g
+    rows = np.split(np.arange(n), 2 * count)
+    S = [(g - g.mean(axis=0))[r].sum(axis=0) for r in rows]
+    parts = [0.25 / n * (u[r].T @ v[r] - len(r) * own.A[0]) for r in rows]
+    blocks = np.stack([s + A @ s for s, A in zip(S, parts, strict=True)])  # A of all sites is the identity
+    Z = cosines(2 * count, count) @ blocks
     assert_allclose(found.mean, g.mean(axis=0), atol=1e-13)
-    assert_allclose(found.meat, 0.25**2 / n * Z.T @ Z / count, atol=1e-12)
+    assert_allclose(found.meat, (0.25 / n) ** 2 * 2 * Z.T @ Z, atol=1e-12)
     assert (found.window, found.degrees) == (M, count)
+    squares, cubes = (np.sum((0.25 / n * blocks) ** p, axis=0) for p in (2, 3))
+    assert_allclose(found.skewness, cubes / squares**1.5, atol=1e-12)
+
+
+def test_a_block_puts_into_the_cosines_what_the_solution_without_it_is_off_by():
+    """To second order in its share of the rows."""
+    n, d = 4000, 3
+    u, v, y = normals(n, d), normals(n, d, seed=1) + 2 * normals(n, d), normals(n, seed=2)
+    A, b = u.T @ v / n, u.T @ y / n
+    theta = np.linalg.solve(A, b)
+    g = u * (v @ theta - y)[:, None]
+    sums = LogCosines(n, cosine_count(n, 100), A, np.linalg.inv(A) / n)
+    for rows in np.split(np.arange(n), (7, 700, 2500)):
+        sums.add_rows(g[rows], u[rows], v[rows])
+    blocks = np.arange(n) // sums.block
+    for block, seen in enumerate(np.linalg.solve(A, sums.sums.T).T / n):
+        own = blocks == block
+        off = np.linalg.solve(u[~own].T @ v[~own], u[~own].T @ y[~own]) - theta
+        off *= 1 - own.mean()  # the rows that are left count for all
+        first_order = np.linalg.solve(A, u[own].T @ (v[own] @ theta - y[own])) / n
+        assert np.linalg.norm(seen - off) < 0.15 * np.linalg.norm(first_order - off)
+
+
+def test_skewness_costs_degrees_of_freedom():
+    x = normals(30, 1)
+    fit = fl.fit([(x, normals(30, seed=1))], fl.Regression("y"), plan=False)
+
+    def degrees(df, *squares):
+        return [replace(fit, degrees_of_freedom=df, skewness=np.full(2, g**0.5)).degrees_of([1, 0])[0] for g in squares]
+
+    assert_allclose(degrees(20.0, 0.0, 0.003, 0.05 + 1.5 / 400, 1.0), [20, 20, 4, 3])
+    assert_allclose(degrees(np.inf, 0.0, 1 / 40), [np.inf, 10])
+    assert_allclose(degrees(2.0, 0.9), [2])
 
 
 @pytest.mark.parametrize("at", [(), (1, 2, 100)])
@@ -114,10 +162,9 @@ def test_cosine_sums_of_white_noise_are_unbiased_and_constants_do_not_enter(n, c
 
 
 @pytest.mark.parametrize("at", [[], [1], [63, 64, 65, 400], list(range(1, 1000))])
-def test_long_logs_are_seen_as_sums_of_blocks_however_rows_come(monkeypatch, at):
-    monkeypatch.setattr(sys.modules["fedlsa.fitting.error_bars.lag_windows"], "MOST_BLOCKS", 128)
+def test_long_logs_are_seen_as_sums_of_blocks_however_rows_come(at):
     g = normals(1000, 2)
-    sums = SlowCosines(1000, 5, 2)
+    sums = SlowCosines(1000, 5, 2, 128)
     for piece in cut(g, at):
         sums.add(piece)
     blocks = np.add.reduceat(g, np.arange(0, 1000, 8))
@@ -125,7 +172,7 @@ def test_long_logs_are_seen_as_sums_of_blocks_however_rows_come(monkeypatch, at)
     assert_allclose(sums.total(), 125 / 5 * Z.T @ Z, atol=1e-10)
     Z = cosines(1000, 5) @ g
     assert_allclose(sums.total(), 1000 / 5 * Z.T @ Z, rtol=0.05, atol=5)  # hardly another number
-    assert cosine_count(10**9, 0) == 16
+    assert cosine_count(10**9, 0) == 1024
 
 
 def test_a_large_mean_score_leaves_covariances_their_digits():
@@ -134,7 +181,7 @@ def test_a_large_mean_score_leaves_covariances_their_digits():
     noise = normals(n)
     u, v, y, theta = np.ones((n, 1)), np.ones((n, 1)), noise - 1e8, np.zeros(1)
     y = np.round(y * 2**10) / 2**10
-    own = System(n, np.ones((1, 1)), np.array([y.mean()]), n)
+    own = system(n, np.ones((1, 1)), np.array([y.mean()]))
     found = values_scores(pieces_of(u, v, y), own, theta)
     assert found.row[0, 0] == pytest.approx(np.var(y), rel=1e-6)
 
@@ -172,7 +219,7 @@ def test_slow_cosines_see_the_spectrum_of_correlated_rows_where_it_is_nearly_fla
     found = []
     for seed in range(runs):
         g = ar1(n + 100, 0.9, seed=seed)[100:]
-        own = System(n, np.zeros((2, 2)), -g.mean(axis=0), n)
+        own = system(n, np.zeros((2, 2)), -g.mean(axis=0))
         found.append(n * np.diag(values_scores([Piece(g, np.zeros((n, 2)), -np.ones(n))], own, np.zeros(2), M).meat))
     waves = np.pi / n * np.arange(1, cosine_count(n, M) + 1)
     expected = np.mean(1 / (1 - 2 * 0.9 * np.cos(waves) + 0.9**2))
@@ -181,23 +228,21 @@ def test_slow_cosines_see_the_spectrum_of_correlated_rows_where_it_is_nearly_fla
 
 
 def test_degrees_of_freedom_of_sites_add_up_by_their_shares():
-    kind = CovarianceKind.of(fl.Value(0.9), None)
+    def freedom(sizes, degrees, most=198):
+        return _pooled_freedom(np.array(sizes)[:, None, None] * np.diag([1.0, 1e6]), np.array(degrees, float), most)
 
-    def site(size, degrees):
-        return Scores(100, np.zeros(2), np.eye(2), size * np.eye(2), np.eye(2), 3, degrees=degrees)
-
-    assert kind.degrees_of_freedom(200, 2, [site(1.0, 7), site(1.0, 7)]) == pytest.approx(14)
-    assert kind.degrees_of_freedom(200, 2, [site(1.0, 7), site(1e-9, 3)]) == pytest.approx(7, rel=1e-6)
-    assert kind.degrees_of_freedom(200, 2, [site(3.0, 4), site(1.0, 8)]) == pytest.approx(1 / (9 / 64 + 1 / 128))
-    assert kind.degrees_of_freedom(200, 2, [site(0.0, 4)]) == 198  # no noise
-    assert kind.degrees_of_freedom(8, 2, [site(1.0, 7), site(1.0, 7)]) == 6
+    assert freedom([1.0, 1.0], [7, 7]) == pytest.approx(14)
+    assert freedom([1.0, 1e-9], [7, 3]) == pytest.approx(7, rel=1e-6)
+    assert freedom([3.0, 1.0], [4, 8]) == pytest.approx(1 / (9 / 64 + 1 / 128))
+    assert freedom([0.0], [4]) == 198  # no noise
+    assert freedom([1.0, 1.0], [7, 7], most=6) == 6
 
 
 def test_the_fitted_coefficients_of_values_cost_degrees_of_freedom():
-    kind = CovarianceKind.of(fl.Value(0.9), None)
-    one = Scores(10, np.zeros(2), np.eye(2), np.eye(2), np.eye(2), 3)
-    _, sites = complete(kind, [one, one], ["a", "b"], np.eye(2))
-    assert_allclose(sum_of_meats(sites), 2 * np.eye(2) * 20 / 18)
+    u, v, y, theta, _, own = made_up(n=10, d=2)
+    passes = [values_pass(pieces_of(u, v, y), own, theta, M=1, start=c) for c in range(2)]
+    _, s = join_scores(passes, ["a", "b"])
+    assert_allclose(s.meat, 2 * passes[0].sums.meats()[0] * 20 / 18)
 
 
 def test_a_lag_longer_than_a_sixth_of_a_log_is_refused():
@@ -217,17 +262,18 @@ def test_finite_data_of_the_sites_add_up_to_the_covariance():
     rng = np.random.default_rng(0)
     sites = [(3.0 + rng.normal(size=(n, 3)), rng.normal(size=n)) for n in (40, 90, 200)]
     settings = {"step_size": 0.3, "local_steps": 5, "rounds": 400, "local": "means"}
-    for task in (fl.Regression("y"), fl.Regression("y", intercept=False, ridge=0.1, cluster="sites")):
+    for task, cluster in ((fl.Regression("y"), None), (fl.Regression("y", intercept=False, ridge=0.1), "sites")):
         for weight in ("sites", "samples"):
-            found = fl.fit(sites, task, weight=weight, **settings)
+            found = fl.fit(sites, task, weight=weight, cluster=cluster, **settings)
             assert_allclose(sum(s.finite_data**2 for s in found.per_site), 1, rtol=1e-9)
             assert found.error["finite data"] == pytest.approx(1)
 
 
 def test_blocks_of_a_bootstrap_are_long_enough_for_the_window_and_many_enough_for_the_site():
     def block(*sites):
-        noise = [Scores(n, np.zeros(1), np.eye(1), np.eye(1), np.eye(1), M) for n, M in sites]
-        return choose_resampling(None, CovarianceKind.of(fl.Value(0.9), None), noise, 1).block
+        n, window = np.array(sites).T
+        kind = CovarianceKind.of(fl.Value(0.9), None, None, None)
+        return choose_block(None, kind, Plain(n=n, window=window, clusters=0), 1)
 
     assert block((500, 0), (40, 0)) == 1
     assert block((5000, 3), (9000, 10)) == 40

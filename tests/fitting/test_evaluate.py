@@ -111,7 +111,7 @@ def test_the_mean_update_vanishes_on_the_data_that_were_fitted(values):
 def test_episodes_are_whole_across_pieces_of_a_file(values, monkeypatch):
     whole = fl.evaluate(values, [LOG, LOG])
     module = import_module("fedlsa.fitting.evaluation")
-    monkeypatch.setattr(module, "piece_rows", lambda width: 2)
+    monkeypatch.setattr(module, "block_rows", lambda width: 2)
     for a, b in zip(whole, fl.evaluate(values, [LOG, LOG]), strict=True):
         assert (a.name, a.rows, a.returns) == (b.name, b.rows, b.returns)
         assert (a.episodes, a.cut) == (b.episodes, b.cut)

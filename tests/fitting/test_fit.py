@@ -14,8 +14,9 @@ from fedlsa.errors import (
     SiteDataError,
     UnknownNameError,
 )
-from fedlsa.fitting import planned_run
-from fedlsa.fitting.data_problem import prepared
+from fedlsa.fitting import protocol
+from fedlsa.fitting.reading import read
+from fedlsa.fitting.sites import open_tables
 
 MEANS = {"step_size": 0.3, "local_steps": 5, "rounds": 500, "local": "means"}
 COEFFICIENTS = np.array([1.0, -2.0, 0.5])
@@ -415,8 +416,11 @@ def test_a_ridge_is_that_of_scikit_learn_and_never_of_the_intercept(standardise,
     expected = [*(them.coef_ / spread), *([them.intercept_] if intercept else [])]
     assert_allclose(found.theta, expected, rtol=1e-9)
     assert_allclose(found.protocol, expected, rtol=1e-4)
-    rows = prepared(sites, task, "samples", "rows")  # whose observations have the ridge of all coefficients alike
-    assert_allclose(rows.original[0] @ rows.problem.theta_star + rows.original[1], expected, rtol=1e-9)
+    rows = fl.site_problem(
+        sites, task, "samples", "rows"
+    )  # whose observations have the ridge of all coefficients alike
+    T, t = read(open_tables(sites, task), task, "samples", 1e9, lambda *_: None)[0].scale.original()
+    assert_allclose(T @ rows.theta_star + t, expected, rtol=1e-9)
 
 
 def test_a_ridge_leaves_the_error_bar_of_the_intercept_as_it_is():
@@ -440,7 +444,7 @@ def test_a_ridge_leaves_the_error_bar_of_the_intercept_as_it_is():
 def test_a_short_run_in_numpy_is_the_run_of_the_engine(local, method, monkeypatch):
     sites, by_hand = panel(), {"step_size": 0.01, "local_steps": 150, "rounds": 5}
     found = []
-    for limit in (planned_run.BY_HAND_IN_NUMPY, -1):
-        monkeypatch.setattr(planned_run, "BY_HAND_IN_NUMPY", limit)
+    for limit in (protocol.BY_HAND_IN_NUMPY, -1):
+        monkeypatch.setattr(protocol, "BY_HAND_IN_NUMPY", limit)
         found.append(fl.fit(sites, fl.Regression("y"), local=local, method=method, **by_hand).protocol)
     assert_allclose(*found, rtol=1e-10)

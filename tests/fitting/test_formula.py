@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, FedLSAError, MissingExtraError, SiteDataError
-from fedlsa.fitting.rows import observe
-from fedlsa.fitting.rows.levels import MAX_LEVELS, agree_levels, levels_of
-from fedlsa.fitting.sites import arrays
-from fedlsa.fitting.sites.site_readers import open_sites
+from fedlsa.errors import ArgumentError, FedLSAError, FedLSAWarning, MissingExtraError, SiteDataError
+from fedlsa.fitting import rows, tables
+from fedlsa.fitting.arrays import typed_labels
+from fedlsa.fitting.design import MAX_LEVELS, agree_levels, level_counts
+from fedlsa.fitting.sites import open_tables
 
 formulaic = pytest.importorskip("formulaic")
 
@@ -45,7 +45,8 @@ def sites(wages):
 
 
 def fitted(sites, formula, **options):
-    return fl.fit(sites, fl.Regression(formula, **options), plan=False)
+    errors = {name: options.pop(name) for name in ("covariance", "cluster") if name in options}
+    return fl.fit(sites, fl.Regression(formula, **options), plan=False, **errors)
 
 
 FORMULAS = [
@@ -60,6 +61,10 @@ FORMULAS = [
     "wage ~ 2:educ + exper - 1",
     "wage ~ C(grade) + grade:educ",
     "wage ~ 1",
+    "wage ~ C(region) - 1",
+    "wage ~ 0 + region",
+    "wage ~ region:C(grade) - 1",
+    "wage ~ C(region, contr.sum) - 1",
 ]
 
 
@@ -83,8 +88,8 @@ def test_weights_errors_and_r_squared_are_those_of_statsmodels(wages, formula, o
         {"cov_type": "cluster", "cov_kwds": {"groups": table.team}} if "cluster" in options else {"cov_type": "HC3"}
     )
     expected = api.wls(formula, table, weights=table.mass).fit(**clusters)
-    task = fl.Regression(formula, row_weights="mass", **options)
-    fit = fl.fit(table, task, site="site", plan=False)
+    task = fl.Regression(formula, row_weights="mass")
+    fit = fl.fit(table, task, site="site", plan=False, **options)
     names = [name.replace("intercept", "Intercept") for name in fit.names]
     np.testing.assert_allclose(fit.theta, expected.params[names], rtol=1e-9)
     np.testing.assert_allclose(fit.standard_error, expected.bse[names], rtol=1e-9)
@@ -98,8 +103,8 @@ def test_true_and_false_are_a_category_and_the_reference_is_the_first_agreed_lev
 
 def test_levels_are_agreed_from_what_each_site_has(sites):
     task = fl.Regression("wage ~ region + C(grade) + union + educ")
-    own = {site.name: levels_of(site, task) for site in open_sites(sites, task)}
-    assert [levels["region"] for levels in own.values()] == [tuple("abcd"), tuple("abc"), ("a",)]
+    own = {site.name: level_counts(site, task) for site in open_tables(sites, task)}
+    assert [tuple(levels["region"]) for levels in own.values()] == [tuple("abcd"), tuple("abc"), ("a",)]
     expected = (("region", tuple("abcd")), ("grade", (1, 2, 3)), ("union", (False, True)))
     assert agree_levels(own) == expected
 
@@ -107,9 +112,8 @@ def test_levels_are_agreed_from_what_each_site_has(sites):
 def test_pieces_of_several_blocks_give_the_same_as_one(sites, monkeypatch):
     formula = "log(wage) ~ educ * region + C(grade)"
     whole = fitted(sites, formula)
-    monkeypatch.setattr(arrays, "ROWS", 7)
-    monkeypatch.setattr(arrays, "piece_rows", lambda width, cached=0: 7)
-    monkeypatch.setattr(observe, "piece_rows", lambda width: 5)
+    monkeypatch.setattr(tables, "block_rows", lambda width, cached=0: 7)
+    monkeypatch.setattr(rows, "block_rows", lambda width: 5)
     np.testing.assert_allclose(fitted(sites, formula).theta, whole.theta, rtol=1e-11)
 
 
@@ -211,7 +215,7 @@ def test_new_rows_that_a_model_cannot_read_are_an_error(sites, change, what):
 
 def test_a_new_table_without_a_column_of_the_formula_is_an_error(sites):
     fit = fitted(sites, "wage ~ region + log(educ)")
-    with pytest.raises(ArgumentError, match="'educ' that the formula names"):
+    with pytest.raises(ArgumentError, match="got none called 'educ'"):
         fit.predict(sites[0].drop(columns="educ"))
     with pytest.raises(TypeError, match="table"):
         fit.predict(np.ones((3, 2)))
@@ -256,7 +260,18 @@ ATTACKS = [
     "y ~ getattr(x, 'y')",
     "y ~ C(x, contr.treatment(open('{0}', 'w')))",
     "y ~ C(x, contr.__init__)",
-    "y ~ C(x, levels=[1, 2])",
+    "y ~ C(x, levels=[open('{0}', 'w')])",
+    "y ~ C(x, levels=x)",
+    "y ~ C(x, levels=[])",
+    "y ~ C(x, levels=[1, 1.0])",
+    "y ~ C(x, levels=[1, True])",
+    "y ~ C(x, levels=[1, 'a'])",
+    "y ~ C(x, levels=[[1]])",
+    "y ~ C(x, levels=['a'] * 3)",
+    "y ~ C(x, ['a', 'b'])",
+    "y ~ C(x, contr.sum, contr.sum)",
+    "y ~ C(x, contr.sum, depth=3)",
+    "y ~ C(x, **{'levels': [1]})",
     "y ~ C(open('{0}', 'w'))",
     "y ~ I(`x`.__class__)",
     "y ~ {`x` if `x` else print(1)}",
@@ -320,6 +335,19 @@ def test_names_of_python_are_columns_like_any_other():
     assert fitted([table], "y ~ __class__ + log + np").names == ("__class__", "log", "np", "intercept")
     with pytest.raises(SiteDataError, match="no column '__builtins__'"):
         fitted([table], "y ~ __builtins__")
+
+
+def test_backticks_around_a_plain_name_change_nothing(doses):
+    for formula in (
+        "y ~ exp({0}x{0})",
+        "y ~ C({0}dose{0}, levels=['mid', 'low', 'high'])",
+        "y ~ {0}x{0}:dose + {0}x{0}",
+    ):
+        plain, quoted = (fitted([doses], formula.format(mark)) for mark in ("", "`"))
+        assert quoted.names == plain.names
+        np.testing.assert_array_equal(quoted.theta, plain.theta)
+    named = doses.rename(columns={"x": "class", "dose": "o"})
+    assert fitted([named], "y ~ `class` + C(`o`, Treatment('low'))").names[0] == "class"
 
 
 def test_functions_that_learn_from_rows_are_refused_in_words():
@@ -401,7 +429,7 @@ def test_files_that_are_read_again_give_the_same(sites, tmp_path):
 
 def test_dates_are_no_levels(sites):
     dated = sites[0].assign(day=pd.Timestamp("2026-01-01"))
-    with pytest.raises(SiteDataError, match="'day', a category, must hold text, numbers, or true and false"):
+    with pytest.raises(SiteDataError, match="'day', a category: levels must be text, numbers, or true and false"):
         fitted([dated], "wage ~ C(day)")
 
 
@@ -473,3 +501,292 @@ def test_two_coefficients_of_one_name_are_refused():
     with pytest.raises(SiteDataError, match="a name each; 'x:z' would be of two"):
         fl.fit([table], fl.Regression("y ~ x * z + `x:z`"), plan=False)
     assert fl.fit([table], fl.Regression("y", columns="intercept", intercept=False), plan=False).names == ("intercept",)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "wage ~ C(region) - 1",
+        "wage ~ 0 + region",
+        "wage ~ region:team - 1",
+        "wage ~ region + team - 1",
+        "wage ~ educ:region - 1",
+        "wage ~ region + region:team",
+        "wage ~ C(region, Treatment('c')) * team",
+        "wage ~ C(region, Sum, levels=['d', 'b', 'a', 'c']) + educ",
+        "wage ~ C(region, Treatment('b'), levels=['d', 'b', 'a', 'c'])",
+        "wage ~ C(region, levels=['d', 'b', 'a', 'c']):educ",
+    ],
+)
+def test_categories_with_and_without_an_intercept_have_the_coefficients_of_statsmodels(wages, formula):
+    api = pytest.importorskip("statsmodels.formula.api")
+    table = wages.assign(team=np.where(np.arange(len(wages)) % 3, "red", "blue"))
+    expected = api.ols(formula, table).fit().params.rename({"Intercept": "intercept"})
+    fit = fl.fit(table, fl.Regression(formula), site="site", plan=False)
+    assert {*fit.names} == {*expected.index}
+    np.testing.assert_allclose(fit.theta, expected[list(fit.names)], rtol=1e-9)
+
+
+def test_sum_contrasts_without_an_intercept_fit_the_same_values_as_those_of_statsmodels(wages):
+    """With one coefficient for each level, as in R; statsmodels has their mean, and what levels add to it."""
+    api = pytest.importorskip("statsmodels.formula.api")
+    fit = fl.fit(wages, fl.Regression("wage ~ C(region, contr.sum) - 1"), site="site", plan=False)
+    expected = api.ols("wage ~ C(region, Sum) - 1", wages).fit().fittedvalues
+    np.testing.assert_allclose(fit.predict(wages), expected, rtol=1e-10)
+
+
+DOSES = ["low", "mid", "high"]
+
+
+@pytest.fixture(scope="module")
+def doses():
+    """Doses of text at three sites, of which one has a single level and one lacks the middle."""
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame({"y": rng.normal(size=90), "x": rng.normal(size=90), "firm": np.repeat(["p", "q", "r"], 30)})
+    table["dose"] = [*np.resize(DOSES, 30), *["high"] * 30, *np.resize(["high", "low"], 30)]
+    return table
+
+
+def declared(doses, kind, tmp_path):
+    """The same table where the type of the doses declares their order."""
+    polars, pyarrow = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    frame = doses.assign(dose=pd.Categorical(doses.dose, categories=[*DOSES, "never"], ordered=kind != "unordered"))
+    if kind == "enum":
+        return polars.from_pandas(doses).with_columns(polars.col("dose").cast(polars.Enum([*DOSES, "never"])))
+    if kind == "arrow":
+        codes = pyarrow.array(doses.dose.map(DOSES.index))
+        values = pyarrow.DictionaryArray.from_arrays(codes, DOSES, ordered=True)
+        return pyarrow.table({c: values if c == "dose" else pyarrow.array(doses[c]) for c in doses})
+    if kind == "arrow of pandas":
+        return pyarrow.Table.from_pandas(frame.assign(dose=frame.dose.cat.as_unordered()))
+    if kind in ("parquet", "parquet of an enum"):
+        path = tmp_path / "doses.parquet"
+        if kind == "parquet":
+            frame.to_parquet(path, row_group_size=20)
+        else:
+            declared(doses, "enum", tmp_path).write_parquet(path)
+        return path
+    return frame
+
+
+@pytest.mark.parametrize(
+    "kind", ["ordered", "unordered", "enum", "arrow", "arrow of pandas", "parquet", "parquet of an enum"]
+)
+def test_levels_have_the_order_that_their_type_declares(doses, kind, tmp_path):
+    api = pytest.importorskip("statsmodels.formula.api")
+    table = declared(doses, kind, tmp_path)
+    ordered = doses.assign(dose=pd.Categorical(doses.dose, categories=DOSES))
+    expected = api.ols("y ~ x + dose", ordered).fit().params
+    fit = fl.fit(table, fl.Regression("y ~ x + dose"), site="firm", plan=False)
+    assert fit.names == ("x", "dose[T.mid]", "dose[T.high]", "intercept")
+    assert fit.levels == {"dose": tuple(DOSES)}
+    names = [name.replace("intercept", "Intercept") for name in fit.names]
+    np.testing.assert_allclose(fit.theta, expected[names], rtol=1e-9)
+
+
+def test_an_order_is_that_of_its_type_even_where_no_site_has_two_levels(doses):
+    ordered = doses.assign(dose=pd.Categorical(doses.dose, categories=DOSES), firm=doses.dose)
+    assert fl.fit(ordered, fl.Regression("y ~ x + dose"), site="firm", plan=False).levels["dose"] == tuple(DOSES)
+
+
+def test_text_and_categories_of_polars_are_sorted(doses):
+    polars = pytest.importorskip("polars")
+    typed = polars.from_pandas(doses).with_columns(polars.col("dose").cast(polars.Categorical))
+    for table in (doses, typed):
+        assert fl.fit(table, fl.Regression("y ~ dose"), site="firm", plan=False).levels["dose"] == tuple(sorted(DOSES))
+
+
+def test_numbers_of_a_category_have_its_order(doses):
+    rank = pd.Categorical(doses.dose.map({"low": 3, "mid": 1, "high": 2}), categories=[3.0, 1.0, 2.0])
+    for formula, name in (("y ~ rank + x", "rank"), ("y ~ C(rank)", "C(rank)")):
+        fit = fl.fit(doses.assign(rank=rank), fl.Regression(formula), site="firm", plan=False)
+        assert f"{name}[T.1]" in fit.names
+        assert f"{name}[T.2]" in fit.names
+        assert fit.levels == {"rank": (3, 1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        (["ac", "b"], "abc"),
+        (["ca", "cb"], "cab"),
+        (["cb", "ca"], "cab"),
+        (["ba", "cd"], "bacd"),
+        (["zm", "ma", "ba"], "bzma"),
+        (["acb", "c", "ad"], "acbd"),
+    ],
+)
+def test_levels_of_all_sites_keep_the_order_of_each_whatever_the_order_of_the_sites(lists, expected):
+    for given in (lists, lists[::-1]):
+        agreed = agree_levels({f"site {c}": {"dose": tuple(levels)} for c, levels in enumerate(given)})
+        assert agreed == (("dose", tuple(expected)),)
+
+
+@pytest.mark.parametrize(
+    ("lists", "what"),
+    [
+        (["acb", "bca"], "'a' before 'c' at site 0 and 'c' before 'a' at site 1"),
+        (["xba", "abx"], "'x' before 'b' at site 0 and 'b' before 'x' at site 1"),
+        (["ab", "bc", "ca"], "'a' before 'b' at site 0 and 'b' before 'c' at site 1 and 'c' before 'a' at site 2"),
+    ],
+)
+def test_orders_that_contradict_each_other_are_an_error_that_names_sites_and_levels(lists, what):
+    found = {f"site {c}": {"dose": tuple(levels)} for c, levels in enumerate(lists)}
+    with pytest.raises(SiteDataError, match=f"'dose' must have its levels in one order.*{what}.*levels="):
+        agree_levels(found)
+
+
+def test_a_thousand_levels_in_the_orders_of_many_sites_are_merged():
+    levels = [f"{j:04}" for j in range(MAX_LEVELS)][::-1]
+    found = {f"site {c}": {"who": tuple(levels[c:] if c % 2 else levels[: -c or None])} for c in range(40)}
+    assert agree_levels(found) == (("who", tuple(levels)),)
+
+
+def test_a_formula_settles_the_order_where_sites_differ(doses):
+    tables = [doses.assign(dose=pd.Categorical(doses.dose, categories=c)) for c in (DOSES, DOSES[::-1])]
+    with pytest.raises(SiteDataError, match="'low' before 'mid' at site 0 and 'mid' before 'low' at site 1"):
+        fitted(tables, "y ~ dose")
+    fit = fitted(tables, "y ~ C(dose, levels=['mid', 'low', 'high'])")
+    assert fit.levels == {"dose": ("mid", "low", "high")}
+    assert [name.rpartition("[")[2] for name in fit.names] == ["T.low]", "T.high]", "intercept"]
+
+
+def test_a_level_that_a_formula_does_not_list_is_an_error_and_one_that_no_row_has_a_warning(doses):
+    with pytest.raises(SiteDataError, match=r"column 'dose' must have a level.*got 'mid' in row 2 .*'low', 'high'"):
+        fitted([doses], "y ~ C(dose, levels=['low', 'high'])")
+    with pytest.warns(FedLSAWarning, match="no row has the level 'none' of 'dose'") as given:
+        fit = fitted([doses], "y ~ C(dose, levels=['none', 'mid', 'low', 'high'])")
+    assert len(given) == 1
+    assert [name.rpartition("[")[2] for name in fit.names] == ["T.low]", "T.high]", "intercept"]
+    with pytest.raises(SiteDataError, match="got 'none' in row 1"):
+        fit.predict(doses.assign(dose="none"))
+    with pytest.raises(SiteDataError, match="'none' is no level of 'dose'; its levels are 'mid', 'low', 'high'"):
+        fitted([doses], "y ~ C(dose, Treatment('none'), levels=['none', 'mid', 'low', 'high'])")
+
+
+@pytest.mark.parametrize(
+    ("formula", "names"),
+    [
+        ("y ~ same", ("intercept",)),
+        ("y ~ dose * same", ("dose[T.low]", "dose[T.mid]", "intercept")),
+        ("y ~ x + x:C(same)", ("x", "intercept")),
+    ],
+)
+def test_a_category_of_one_level_that_has_no_coefficient_is_a_warning(doses, formula, names):
+    with pytest.warns(FedLSAWarning, match="column 'same' has one level in all rows, 'only': .*no coefficient"):
+        fit = fitted([doses.assign(same="only")], formula)
+    assert fit.names == names
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_category_of_one_level_that_has_a_coefficient_is_none(doses):
+    table = doses.assign(same="only")
+    assert fitted([table], "y ~ same - 1").names == ("same[only]",)
+    assert fitted([table], "y ~ x:same").names == ("x:same[only]", "intercept")
+    one_at_each = [part for _, part in doses.groupby("dose")]
+    assert len(fitted(one_at_each, "y ~ dose").names) == 3
+
+
+@pytest.mark.parametrize(
+    ("texts", "levels"),
+    [
+        (["7", "10", "8.0"], [7, 10, 8]),
+        (["01067", "1067"], ["01067", "1067"]),
+        (["+7", "7"], ["+7", "7"]),
+        ([str(2**60), str(2**60 + 1)], [2**60, 2**60 + 1]),
+        ([str(2**64), "1"], [str(2**64), "1"]),
+        (["-3", "0", "0.5", "1e+30"], [-3, 0, 0.5, 1e30]),
+        (["0.50", "2"], ["0.50", "2"]),
+        (["1_000", "2"], ["1_000", "2"]),
+        (["inf", "2"], ["inf", "2"]),
+        (["-0", "2"], ["-0", "2"]),
+        (["\u0667", "2"], ["\u0667", "2"]),
+        (["TRUE", "False", "true"], [True, False, True]),
+        (["true", "1"], ["true", "1"]),
+        (["a", "1"], ["a", "1"]),
+    ],
+)
+def test_what_files_without_types_hold_is_a_number_only_where_all_of_it_is_written_as_one(texts, levels):
+    found = [*typed_labels(texts).values()]
+    assert found == levels
+    assert [*map(type, found)] == [*map(type, levels)]
+
+
+def written(tmp_path, **columns):
+    """CSV files, one for each entry of the columns."""
+    out = []
+    for c, cells in enumerate(zip(*columns.values(), strict=True)):
+        rows = zip(*cells, strict=True)
+        text = "\n".join([",".join(("y", *columns)), *(f"{k % 7},{','.join(row)}" for k, row in enumerate(rows))])
+        out.append(tmp_path / f"{c}.csv")
+        out[-1].write_text(text + "\n", encoding="utf-8")
+    return out
+
+
+def test_codes_of_csv_files_stay_apart_and_exact(tmp_path):
+    ids = [str(2**60 + j) for j in range(3)]
+    files = written(tmp_path, zip=[["01067", "1067"] * 6, ["1067", "99"] * 6], id=[ids * 4, ids * 4])
+    fit = fitted(files, "y ~ C(zip) + C(id)")
+    assert fit.levels == {"zip": ("01067", "1067", "99"), "id": tuple(map(int, ids))}
+    assert fit.predict(files[0]).shape == (12,)
+    numbers = written(tmp_path, zip=[["1067", "99"] * 6, ["1067.0", "99"] * 6])
+    assert fitted(numbers, "y ~ C(zip)").levels == {"zip": (99, 1067)}
+
+
+def test_a_column_of_a_csv_file_may_be_numbers_and_a_category_in_one_formula(sites, tmp_path):
+    files = [tmp_path / f"{c}.csv" for c in range(len(sites))]
+    for part, path in zip(sites, files, strict=True):
+        part.to_csv(path, index=False)
+    fit, expected = (fitted(given, "wage ~ C(grade) + grade:educ") for given in (files, sites))
+    np.testing.assert_allclose(fit.theta, expected.theta, rtol=1e-9)
+    np.testing.assert_allclose(fit.predict(files[0]), expected.predict(sites[0]), rtol=1e-9)
+
+
+def test_types_of_one_site_decide_what_texts_of_another_are(tmp_path):
+    [file] = written(tmp_path, grade=[["1", "2", "3.0"] * 4], union=[["TRUE", "false", "true"] * 4])
+    table = pd.DataFrame({"y": np.arange(9.0), "grade": [2, 3, 4] * 3, "union": [True, False, True] * 3})
+    fit = fitted([file, table], "y ~ C(grade) + union")
+    assert fit.levels == {"grade": (1, 2, 3, 4), "union": (False, True)}
+    text = fitted([file, table.assign(grade=["2", "03", "4"] * 3)], "y ~ C(grade)")
+    assert text.levels == {"grade": ("03", "1", "2", "3.0", "4")}
+    ordered = table.assign(grade=pd.Categorical(["2", "3.0", "1"] * 3, categories=["2", "3.0", "1"]))
+    with pytest.raises(SiteDataError, match=r"'1' before '2' at 0.csv and '2' before '1' at site 1"):
+        fitted([file, ordered], "y ~ C(grade)")
+    listed = fitted([file], "y ~ C(grade, levels=['3.0', '2', '1'])")
+    assert listed.levels == {"grade": ("3.0", "2", "1")}
+    [other] = written(tmp_path, grade=[["1", "two", "3"] * 4])
+    with pytest.raises(
+        SiteDataError, match="'grade' must have levels of one kind; got numbers at site 1 and text at 0"
+    ):
+        fitted([other, table], "y ~ C(grade)")
+
+
+def test_a_level_that_a_model_of_numbers_does_not_know_is_named_as_it_is_written(tmp_path):
+    [file] = written(tmp_path, grade=[["1", "2", "3"] * 4])
+    fit = fitted([file], "y ~ C(grade)")
+    [new] = written(tmp_path, grade=[["1", "2", "two"]])
+    with pytest.raises(SiteDataError, match=r"'grade' must have a level that the model knows; got 'two' in row 3"):
+        fit.predict(new)
+
+
+@pytest.mark.parametrize("first", ["31", "unknown"])
+def test_a_column_of_numbers_with_a_word_in_it_is_refused_with_its_place(tmp_path, first):
+    cells = [first, *map(str, range(20, 320)), "unknown", "n.k."]
+    files = written(tmp_path, age=[cells])
+    row = cells.index("unknown") + 1
+    with pytest.raises(SiteDataError, match=rf"column 'age' .*'unknown' in row {row}\b"):
+        fitted(files, "y ~ age")
+    fit = fitted(files, "y ~ C(age, Treatment('unknown')) - 1")
+    assert len(fit.levels["age"]) == len({*cells})
+
+
+def test_a_word_before_more_numbers_than_a_category_has_levels_is_named(tmp_path):
+    files = written(tmp_path, age=[["unknown", *map(str, range(MAX_LEVELS + 1))]])
+    what = r"holds numbers but for 'unknown' in row 1 .*; C\(age\) makes it a category; missing='drop'.* NA,"
+    with pytest.raises(SiteDataError, match=what):
+        fitted(files, "y ~ age")
+
+
+def test_few_numbers_among_words_make_no_column_of_numbers(tmp_path):
+    files = written(tmp_path, grade=[["a", "1", "b", "c", "a", "b"] * 3])
+    assert fitted(files, "y ~ grade").levels == {"grade": ("1", "a", "b", "c")}

@@ -10,8 +10,14 @@ from statsmodels.stats.meta_analysis import combine_effects
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.fitting.error_bars.cochran import apart_from_the_others, cochran, determined, pooled_cochran, precisions
-from fedlsa.fitting.error_bars.heterogeneity import compare_sites
+from fedlsa.fitting.heterogeneity import (
+    apart_from_the_others,
+    cochran,
+    compare_sites,
+    determined,
+    pooled_cochran,
+    precisions,
+)
 
 RUN = {"step_size": 1e-3, "local_steps": 1, "rounds": 1, "local": "means"}  # on which sites do not depend
 pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
@@ -258,7 +264,7 @@ def test_sites_of_logs_and_sites_that_are_clusters_are_compared_too():
     assert exact.together.sites == 0  # without noise what is left are rounding errors, which are no spread
     sites = [(u, u[:, 0] + rng.normal(size=30)) for u in x]
     for cluster in ("sites", None):
-        found = fl.fit(sites, fl.Regression("y", cluster=cluster), **RUN).heterogeneity()
+        found = fl.fit(sites, fl.Regression("y"), **RUN, cluster=cluster).heterogeneity()
         assert (found.degrees_of_freedom == 28).all()  # a site that is one cluster has its rows
 
 

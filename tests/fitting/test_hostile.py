@@ -57,7 +57,7 @@ def test_hard_data_are_fitted_as_statsmodels_fits_them(case, kind):
     centre, size = x.mean(axis=0), x.std(axis=0)  # statsmodels itself loses digits where units differ
     how = "nonrobust" if kind == "classical" else kind
     pooled = sm.OLS(y, sm.add_constant((x - centre) / size)).fit(cov_type=how)
-    found = fl.fit(sites, fl.Regression("y", covariance=kind), plan=False)
+    found = fl.fit(sites, fl.Regression("y"), plan=False, covariance=kind)
     np.testing.assert_allclose(found.theta[:-1] * size, pooled.params[1:], rtol=1e-8, atol=1e-8 * pooled.bse.max())
     np.testing.assert_allclose(found.standard_error[:-1] * size, pooled.bse[1:], rtol=1e-7)
     if np.abs(centre / size).max() > 1e3:  # nothing is left of the digits of the sums below
@@ -65,6 +65,22 @@ def test_hard_data_are_fitted_as_statsmodels_fits_them(case, kind):
     at = np.append(centre, 1.0)  # the intercept of centred columns
     assert found.theta @ at == pytest.approx(pooled.params[0], rel=1e-8)
     assert np.sqrt(at @ found.covariance @ at) == pytest.approx(pooled.bse[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("offset", [1e9, 1e12, -1e13])
+@pytest.mark.parametrize("weight", ["samples", "sites"])
+def test_a_column_may_be_very_far_from_zero_for_its_spread(offset, weight):
+    rng = np.random.default_rng(0)
+    x = offset + rng.normal(size=200)
+    near = x - offset  # exactly what is left of the digits
+    y, part = 2 * near + rng.normal(size=200), np.arange(200) < 60
+    rows = np.where(part, 1 / 60, 1 / 140) if weight == "sites" else np.ones(200)
+    pooled = sm.WLS(y, sm.add_constant(near), weights=rows).fit(cov_type="HC3")
+    found = fl.fit([(x[p, None], y[p]) for p in (part, ~part)], fl.Regression("y"), weight=weight, plan=False)
+    assert found.theta[0] == pytest.approx(pooled.params[1], rel=1e-9)
+    assert found.standard_error[0] == pytest.approx(pooled.bse[1], rel=1e-9)
+    with pytest.raises(SiteDataError, match=r"column 'x0' has the same value, .* in every row"):
+        fl.fit([(np.full((60, 1), offset), y[:60])], fl.Regression("y"), plan=False)
 
 
 def test_a_thousand_sites_of_five_rows_take_seconds():

@@ -10,9 +10,7 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import FedLSAWarning, SiteDataError
 from fedlsa.fitting.identification import Determination
-from fedlsa.fitting.rows.log_facts import LogFacts
-from fedlsa.fitting.rows.observe import Piece
-from fedlsa.fitting.site_sums import SystemSums
+from fedlsa.fitting.rows import LogFacts, Piece
 
 OneHot = fl.problems.features.OneHot
 
@@ -40,7 +38,8 @@ def test_a_log_that_tells_the_values_goes_without_a_word():
 
 
 def test_states_that_were_never_visited_are_named_together():
-    with pytest.raises(SiteDataError, match="'feature 4' and 'feature 5' are 0 in every row of site 0: no state"):
+    rule = r"'state 4' and 'state 5' were never visited at site 0; OneHot\(6, without=\[4, 5\]\) leaves them out"
+    with pytest.raises(SiteDataError, match=rule):
         said(walk(50), fl.Value(0.9, features=OneHot(6)))
 
 
@@ -48,13 +47,77 @@ def test_states_that_are_entered_and_never_left_ask_for_an_end_of_the_task():
     log = walk(60, states=3)
     end = log["next_state"] == 2
     log = {name: column[log["state"] != 2] for name, column in log.items()}
-    with pytest.raises(SiteDataError, match=r"next states have 'feature 2': nothing was recorded .* 'terminated'"):
+    with pytest.raises(SiteDataError, match=r"next states have 'state 2': nothing was recorded .* 'terminated'"):
         said(log, fl.Value(0.9, features=OneHot(3)))
     log["terminated"] = (log["next_state"] == 2).astype(float)
     assert end.any()
-    with pytest.raises(SiteDataError, match="'feature 2' is 0 in every row of site 0: no state there has it"):
+    with pytest.raises(
+        SiteDataError, match=r"'state 2' was never visited at site 0; OneHot\(3, without=\[2\]\) leaves"
+    ):
         said(log, fl.Value(0.9, features=OneHot(3)))
     assert "never" not in said(log, fl.Value(0.9, features=lambda s: np.eye(3)[s.astype(int)][:, :2]))
+
+
+def test_a_state_without_a_feature_that_is_entered_while_the_task_goes_on_is_told():
+    log = walk(400, states=3)
+    kept = {name: column[log["state"] != 2] for name, column in log.items()}
+    count = int(np.sum(kept["next_state"] == 2))
+    text = said(kept, fl.Value(0.9, features=OneHot(3, without=[2])))
+    assert f"{count} rows of {len(kept['state'])} lead to states that OneHot leaves out" in text
+    kept["terminated"] = (kept["next_state"] == 2).astype(float)
+    assert "leaves out" not in said(kept, fl.Value(0.9, features=OneHot(3, without=[2])))
+
+
+def test_the_value_of_a_state_without_a_feature_is_0_and_a_warning_says_when_that_is_right():
+    log = walk(400, states=3)
+    log["terminated"] = (log["next_state"] == 2).astype(float)
+    log = {name: column[log["state"] != 2] for name, column in log.items()}
+    found = fl.fit([log], fl.Value(0.9, features=OneHot(3, without=[2])), plan=False)
+    assert found.names == ("state 0", "state 1")
+    with pytest.warns(FedLSAWarning, match=r"OneHot leaves out \[2\]: the value of such states is given as 0"):
+        np.testing.assert_array_equal(found.predict([2, 0])[:1], [0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found.predict([0, 1])
+
+
+def corridor(episodes, n=4, seed=0):
+    """Episodes that begin anywhere, go right or stay, cost 1 a step, and end on the right."""
+    rng, rows = np.random.default_rng(seed), []
+    for _ in range(episodes):
+        s = rng.integers(n)
+        while s < n:
+            t = s + int(rng.random() < 0.5)
+            rows.append((s, -1.0, t, t == n))
+            s = t
+    state, reward, after, end = np.array(rows, np.float64).T
+    return {"state": state, "reward": reward, "next_state": after, "terminated": end}
+
+
+def test_without_discount_values_are_those_of_episodes_that_end():
+    """Two steps a place on average."""
+    task = fl.Value(1.0, features=OneHot(5, without=[4]))
+    found = fl.fit([corridor(600), corridor(600, seed=1)], task, baselines=True)
+    assert np.all(np.abs(found.theta - np.array([-8, -6, -4, -2])) < 4 * found.standard_error)
+    np.testing.assert_allclose(found.protocol, found.theta, atol=0.5)
+    assert np.isfinite(found.baselines[-1].theta).all()
+    assert said(corridor(600), task) == ""
+
+
+def test_without_discount_every_episode_must_end():
+    task, log = fl.Value(1.0, features=OneHot(5, without=[4])), corridor(50)
+    n = len(log["state"])
+    shorter = {name: column[: n - 1] for name, column in log.items()}
+    if shorter["terminated"][-1]:
+        shorter = {name: column[: n - 2] for name, column in log.items()}
+    with pytest.raises(SiteDataError, match=r"discount must be below 1 unless .* the last goes on at the end"):
+        fl.fit([log, shorter], task, plan=False)
+    cut = np.zeros(n)
+    cut[np.flatnonzero(log["terminated"] == 0)[3]] = 1
+    with pytest.raises(SiteDataError, match=r"site 0 has 51 episodes, of which 50 end .*: 'truncated' cuts"):
+        fl.fit([log | {"truncated": cut}], task, plan=False)
+    with pytest.raises(SiteDataError, match="of which 0 end"):
+        fl.fit([walk(50)], fl.Value(1.0, features=OneHot(4)), plan=False)
 
 
 def test_a_state_of_few_visits_is_hardly_determined():
@@ -62,7 +125,7 @@ def test_a_state_of_few_visits_is_hardly_determined():
     visits = np.sum(log["state"] == 3)
     assert 3 <= visits <= 8
     text = said(log, fl.Value(0.5, features=OneHot(4)))
-    assert "hardly determine the coefficient of 'feature 3' (F = " in text
+    assert "hardly determine the coefficient of 'state 3' (F = " in text
     F = float(text.split("F = ")[1].split(",")[0])
     assert visits / 2 < F < 2 * visits
 
@@ -78,10 +141,8 @@ def test_F_is_the_rows_over_the_variance_inflation_factor_in_least_squares():
 
 def determination(sites, cuts):
     """F of sites that count by their rows, read in pieces."""
-    systems = [SystemSums.of(Piece(x, x, np.ones(len(x)))).system(0.0) for x in sites]
-    weights = np.array([s.n for s in systems]) / sum(s.n for s in systems)
-    A = np.tensordot(weights, [s.A for s in systems], 1)
-    out = Determination(A, weights, systems)
+    n = np.array([len(x) for x in sites])
+    out = Determination(sum(x.T @ x for x in sites) / n.sum(), n / n.sum(), n)
     for c, x in enumerate(sites):
         parts = [part for part in np.split(x, [k for k in cuts if k < len(x)]) if len(part)]
         assert sum(len(p.y) for p in out.watched(c, [Piece(x, x, np.ones(len(x))) for x in parts])) == len(x)

@@ -22,7 +22,7 @@ def test_a_long_run_matches_pooled_least_squares_and_hc3(files):
 
 
 def test_errors_clustered_by_firm_are_those_of_a_jackknife_of_firms(files):
-    found = fl.fit(files, panel.BY_FIRM, 1e-6, local="means")
+    found = fl.fit(files, panel.TASK, 1e-6, local="means", cluster="sites")
     off = np.stack([site.without for site in found.per_site]) - found.theta
     np.testing.assert_allclose(found.covariance, off.T @ off, rtol=1e-8)
     assert (found.covariance_kind, found.degrees_of_freedom) == ("CR3, 11 clusters", 10)

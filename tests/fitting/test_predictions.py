@@ -27,7 +27,7 @@ def reference(wages):
 @pytest.fixture(scope="module")
 def fitted(wages):
     sites = [wages.iloc[c::4] for c in range(4)]
-    return fl.fit(sites, fl.Regression("lwage", COLUMNS, covariance="classical"), **MEANS)
+    return fl.fit(sites, fl.Regression("lwage", COLUMNS), **MEANS, covariance="classical")
 
 
 @pytest.mark.parametrize("level", [0.95, 0.5])

@@ -10,12 +10,8 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.errors import SiteDataError
-from fedlsa.fitting import reading
-from fedlsa.fitting.rows import observe
-from fedlsa.fitting.sites import arrays
-from fedlsa.fitting.sites.arrays import Arrays
-from fedlsa.fitting.sites.site_readers import open_sites
-from fedlsa.fitting.solutions import solution
+from fedlsa.fitting import reading, rows, tables
+from fedlsa.fitting.sites import open_tables
 
 GAMMA = 0.9
 D = 4
@@ -32,7 +28,7 @@ def silent(what, done, total):
 
 
 def read(entries, task, memory=1e9, weight="sites"):
-    return reading.read(open_sites(entries, task), task, weight, memory, silent)
+    return reading.read(open_tables(entries, task), task, weight, memory, silent)
 
 
 def log(n, seed, optional=True):
@@ -56,22 +52,22 @@ def as_file(entry, path):
 
 
 @pytest.mark.parametrize("trace", [0.0, 0.7])
-@pytest.mark.parametrize("rows", [1, 7, 1000])
+@pytest.mark.parametrize("size", [1, 7, 1000])
 @pytest.mark.parametrize("memory", [1e9, 1.0])
 def test_traces_go_on_across_pieces_and_systems_are_those_of_from_transitions(
-    tmp_path, monkeypatch, trace, rows, memory
+    tmp_path, monkeypatch, trace, size, memory
 ):
     p = fl.problems.from_transitions(LOGS, GAMMA, trace)
     files = [as_file(entry, tmp_path / f"{c}.parquet") for c, entry in enumerate(LOGS)]
-    monkeypatch.setattr(observe, "_rows", lambda task, columns: rows)
+    monkeypatch.setattr(rows, "block_rows", lambda width: size)
     for entries in (LOGS, files):
         data, weights, systems = read(entries, fl.Value(GAMMA, trace), memory)
-        assert (data.kept is None) == (memory == 1)
+        assert data.kept == (memory > 1)
         assert_allclose(weights, 1 / 3)
-        assert [s.n for s in systems] == [101, 20, 1]
-        assert_allclose([s.A for s in systems], p.A_bar, rtol=0, atol=1e-12)
-        assert_allclose([s.b for s in systems], p.b_bar, rtol=0, atol=1e-12)
-        u = np.concatenate([piece.u for c in range(3) for piece in data.pieces(c)])
+        assert systems.n.tolist() == [101, 20, 1]
+        assert_allclose(systems.A, p.A_bar, rtol=0, atol=1e-12)
+        assert_allclose(systems.b, p.b_bar, rtol=0, atol=1e-12)
+        u = np.concatenate([piece.u for group in data.groups for piece in data.pieces(group)])
         assert_allclose(u, p.observations.rows[: len(u)], rtol=0, atol=1e-12)
 
 
@@ -112,24 +108,24 @@ def test_standardisation_from_sums_does_not_move_the_solution(weight):
     root = np.sqrt(w)[:, None]
     exact = np.linalg.lstsq(root * np.column_stack([X, np.ones(len(y))]), root[:, 0] * y, rcond=None)[0]
     data, weights, systems = read(FIRMS, fl.Regression("y"), weight=weight)
-    _, theta = solution(systems, weights, data.names)
+    _, theta = systems.solution(weights, data.coefficients)
     T, t = data.scale.original()
     assert_allclose(T @ theta + t, exact, rtol=1e-9)
-    z = np.concatenate([piece.u[:, :3] for c in range(3) for piece in data.pieces(c)])
+    z = np.concatenate([piece.u[:, :3] for group in data.groups for piece in data.pieces(group)])
     assert_allclose(np.average(z, axis=0, weights=w), 0, atol=1e-12)
     assert_allclose(np.average(z**2, axis=0, weights=w), 1, rtol=1e-12)
 
 
 def counted(monkeypatch):
     """How often each site is read."""
-    reads, inner, lock = {}, Arrays.pieces, threading.Lock()
+    reads, inner, lock = {}, tables.DataTable.blocks, threading.Lock()
 
-    def pieces(self, *args):
+    def blocks(self, *args):
         with lock:
             reads[self.name] = reads.get(self.name, 0) + 1
         return inner(self, *args)
 
-    monkeypatch.setattr(Arrays, "pieces", pieces)
+    monkeypatch.setattr(tables.DataTable, "blocks", blocks)
     return reads
 
 
@@ -146,14 +142,14 @@ def test_sites_are_read_once_where_they_fit_and_no_more_often_than_needed_where_
 
 def test_rows_are_kept_as_long_as_they_fit_to_the_byte():
     size = 8 * 70 * (4 + 1)  # features with the intercept, and the target
-    assert read(FIRMS, fl.Regression("y"), memory=size)[0].kept is not None
-    assert read(FIRMS, fl.Regression("y"), memory=size - 1)[0].kept is None
+    assert read(FIRMS, fl.Regression("y"), memory=size)[0].kept
+    assert not read(FIRMS, fl.Regression("y"), memory=size - 1)[0].kept
 
 
 def test_pieces_have_fewer_rows_where_they_are_wide():
-    assert arrays.piece_rows(1) == arrays.ROWS
-    assert arrays.piece_rows(1000) * 1000 <= arrays.NUMBERS
-    assert arrays.piece_rows(10**9) == 256
+    assert tables.block_rows(1) == tables.ROWS
+    assert tables.block_rows(1000) * 1000 <= tables.NUMBERS
+    assert tables.block_rows(10**9) == 256
 
 
 @pytest.mark.parametrize("kind", ["map", "table", "callable"])
@@ -169,14 +165,14 @@ def test_numbered_states_with_a_feature_map_are_a_log_of_features(kind):
     task = fl.Value(GAMMA, 0.5, state="s", next_state="s_next", features=features[kind])
     data, _, systems = read([{"s": s[:-1], "s_next": s[1:], "reward": r, "terminated": ended}], task)
     p = fl.problems.from_transitions([(np.eye(4)[s[:-1]], r, np.eye(4)[s[1:]], ended)], GAMMA, 0.5)
-    assert_allclose(systems[0].A, p.A_bar[0], atol=1e-12)
-    assert data.names == ("feature 0", "feature 1", "feature 2", "feature 3")
+    assert_allclose(systems.A, p.A_bar, atol=1e-12)
+    assert data.coefficients == tuple(f"{'state' if kind == 'map' else 'feature'} {j}" for j in range(4))
 
 
 def test_a_feature_map_must_give_as_many_features_at_every_site():
     task = fl.Value(GAMMA, features=lambda s: np.ones((len(s), 1 + int(s.max()))))
     entries = [([s, s], [1.0, 2.0], [s, s], [0, 0]) for s in (0, 1)]
-    with pytest.raises(SiteDataError, match="as many features at every site, 1 at site 0; got 2 at site 1"):
+    with pytest.raises(SiteDataError, match="as many features at every site, 1 first; got 2 at site 1"):
         read(entries, task)
 
 
@@ -251,7 +247,7 @@ def test_collinear_at_each_site_but_not_together_is_no_error():
         (
             [([0, 1], [1, 2], [1, 0], [0, 0])],
             fl.Value(GAMMA, features=fl.problems.features.OneHot(3)),
-            "'feature 2' is 0 in every row of site 0: no state there has it; use fewer features",
+            "'state 2' was never visited at site 0; OneHot(3, without=[2]) leaves it out",
         ),
         (
             [([0, 1], [1, 2], [1, 5], [0, 0])],
@@ -276,7 +272,7 @@ def test_data_that_leave_the_answer_open_or_break_a_rule(entries, task, expected
 
 def test_errors_come_in_the_order_of_the_sites_and_progress_counts_them():
     task = fl.Regression("y")
-    sites = open_sites([table(), table(b=[np.inf] * 30), table(a=[np.inf] * 30)], task)
+    sites = open_tables([table(), table(b=[np.inf] * 30), table(a=[np.inf] * 30)], task)
     told = []
     with pytest.raises(SiteDataError, match=r"^site 1: column 'b'"):
         reading.read(sites, task, "sites", 1e9, lambda *call: told.append(call))
@@ -291,7 +287,7 @@ def test_an_interruption_ends_every_pass():
     before = threading.active_count()
     task = fl.Regression("y")
     with pytest.raises(KeyboardInterrupt):
-        reading.read(open_sites(FIRMS, task), task, "sites", 1e9, interrupt)
+        reading.read(open_tables(FIRMS, task), task, "sites", 1e9, interrupt)
     assert threading.active_count() == before
 
 

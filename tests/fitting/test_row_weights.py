@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fitting.site_sums import CrossMoments
+from fedlsa.fitting.rows import Piece
+from fedlsa.fitting.sums import SiteSums
 
 RUN = {"local": "means", "step_size": 0.05, "local_steps": 2, "rounds": 3}
 
@@ -51,10 +52,10 @@ def test_rows_of_no_weight_change_nothing_however_far_away_they_are(far, light):
     x, first = rng.normal(size=50), np.arange(50) < 5
     y = 2 * x + rng.normal(size=50)
     rows = {"x": np.where(first, far, x), "y": np.where(first, -far, y), "w": np.where(first, light, 1.0)}
-    task = fl.Regression("y", row_weights="w", covariance="HC0")
+    task = fl.Regression("y", row_weights="w")
     for order in (slice(None), slice(None, None, -1)):
-        found = fl.fit([{c: v[order] for c, v in rows.items()}], task, plan=False)
-        alone = fl.fit([{"x": x[5:], "y": y[5:]}], fl.Regression("y", covariance="HC0"), plan=False)
+        found = fl.fit([{c: v[order] for c, v in rows.items()}], task, plan=False, covariance="HC0")
+        alone = fl.fit([{"x": x[5:], "y": y[5:]}], fl.Regression("y"), plan=False, covariance="HC0")
         assert_allclose(found.theta, alone.theta, rtol=1e-11)
         assert_allclose(found.standard_error, alone.standard_error, rtol=1e-11)
         assert found.r_squared == pytest.approx(alone.r_squared, rel=1e-11)
@@ -63,10 +64,15 @@ def test_rows_of_no_weight_change_nothing_however_far_away_they_are(far, light):
 def test_a_piece_without_weight_leaves_the_moments_of_the_others_as_they_are():
     rng = np.random.default_rng(6)
     x, y = rng.normal(size=(9, 2)), rng.normal(size=9)
-    nothing = CrossMoments.of(x + 1e15, y, np.zeros(9))
-    some = CrossMoments.of(x, y, np.ones(9))
-    for both in (nothing + some, some + nothing):
-        assert_allclose(both.summary.mean, some.summary.mean, rtol=1e-15)
-        assert_allclose(both.scatter, some.scatter, rtol=1e-15)
-        assert_allclose((nothing.summary + some.summary).mean, some.summary.mean, rtol=1e-15)
-        assert_allclose((some.summary + nothing.summary).mean, some.summary.mean, rtol=1e-15)
+    far = x + 1e15
+    nothing, some = Piece(far, far, y, root=np.zeros(9)), Piece(x, x, y, root=np.ones(9))
+
+    def moments(*pieces):
+        sums = SiteSums(["s"])
+        for p in pieces:
+            sums.add(p.u, p)
+        return sums.mean, sums.variance, sums.largest, sums.mass
+
+    for both in (moments(nothing, some), moments(some, nothing)):
+        for found, expected in zip(both, moments(some), strict=True):
+            assert_allclose(found, expected, rtol=1e-15)

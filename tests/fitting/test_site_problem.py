@@ -9,7 +9,8 @@ from numpy.testing import assert_allclose
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, SiteDataError, UnknownNameError
 from fedlsa.fitting import columns_of
-from fedlsa.fitting.data_problem import prepared
+from fedlsa.fitting.reading import read
+from fedlsa.fitting.sites import open_tables
 
 MEANS = {"step_size": 0.1, "local_steps": 2, "rounds": 3, "local": "means"}  # quick: only `solution` is looked at
 
@@ -30,6 +31,11 @@ def transitions(n=300, d=4, sites=3):
     return out
 
 
+def has_rows(problem):
+    """Whether observations are the sites' rows, and not their means."""
+    return len(problem.prob) > problem.n_tables
+
+
 @pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")  # so short a run is coarse
 @pytest.mark.parametrize("local", ["auto", "rows", "means"])
 @pytest.mark.parametrize("weight", ["sites", "samples"])
@@ -44,15 +50,12 @@ def transitions(n=300, d=4, sites=3):
     ],
 )
 def test_the_solution_of_the_problem_is_that_of_the_fit(sites, task, weight, local):
-    made = prepared(sites, task, weight, local)
+    problem = fl.site_problem(sites, task, weight, local)
     found = fl.fit(sites, task, weight=weight, **MEANS)
-    T, t = made.original
-    assert_allclose(T @ made.problem.theta_star + t, found.solution, rtol=1e-9, atol=1e-12)
-    assert made.names == found.names
-    assert made.rows == (local != "means")
-    same = fl.site_problem(sites, task, weight, local)
-    assert_allclose(same.theta_star, made.problem.theta_star, rtol=0, atol=0)
-    assert_allclose(same.weights, [s.weight for s in found.per_site], rtol=1e-12)
+    T, t = read(open_tables(sites, task), task, weight, 1e9, lambda *_: None)[0].scale.original()
+    assert_allclose(T @ problem.theta_star + t, found.solution, rtol=1e-9, atol=1e-12)
+    assert has_rows(problem) == (local != "means")
+    assert_allclose(problem.weights, [s.weight for s in found.per_site], rtol=1e-12)
 
 
 def test_rows_are_drawn_evenly_in_standard_units_and_means_have_no_noise():
@@ -162,6 +165,6 @@ def test_a_file_that_does_not_exist_and_a_path_that_is_none(tmp_path):
 def test_rows_are_drawn_where_they_fit_into_memory_with_the_copies_that_a_run_makes():
     x = np.random.default_rng(0).normal(size=(50, 2))
     sites, task, size = [(x, x.sum(axis=1))] * 2, fl.Regression("y"), 8 * 2 * 50 * (3 + 1)  # an intercept, and y
-    assert prepared(sites, task, memory=3 * size).rows
-    assert not prepared(sites, task, memory=3 * size - 1).rows
-    assert prepared(sites, task, local="rows", memory=size).rows
+    assert has_rows(fl.site_problem(sites, task, memory=3 * size))
+    assert not has_rows(fl.site_problem(sites, task, memory=3 * size - 1))
+    assert has_rows(fl.site_problem(sites, task, local="rows", memory=size))

@@ -1,16 +1,13 @@
 """Sums of one pass beside what NumPy says in a line about all rows at once, on kind data and on hostile ones."""
 
-from functools import reduce
-from operator import add
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fitting.rows import observe
-from fedlsa.fitting.rows.observe import FeatureScale, Piece
-from fedlsa.fitting.site_sums import CrossMoments, Summary, SystemSums
+from fedlsa.fitting import rows
+from fedlsa.fitting.rows import FeatureScale, Piece
+from fedlsa.fitting.sums import SiteSums, Systems
 
 K = 3
 COEFFICIENTS = np.array([1.0, -2.0, 0.5])
@@ -35,28 +32,45 @@ KINDS = ["kind", "far", "sorted", "outlier"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [1, 7, 1000])
+@pytest.mark.parametrize("size", [1, 7, 1000])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_moments_of_pieces_give_the_system_of_standardised_rows(kind, rows, intercept):
+def test_moments_of_pieces_give_the_system_of_standardised_rows(kind, size, intercept):
     x, y = table(kind, 200, 1)
     scale = FeatureScale(x.mean(axis=0) + 0.1 * x.std(axis=0), x.std(axis=0), 6.0, 2.0, intercept)
-    found = reduce(add, (CrossMoments.of(x[k : k + rows], y[k : k + rows]) for k in range(0, 200, rows)))
+    found, site = SiteSums(["s", "none", "t"]), np.arange(200) % 3 // 2 * 2  # two of every three rows are of s
+    for k in range(0, 200, size):
+        part = np.arange(k, min(k + size, 200))
+        part = part[np.argsort(site[part], kind="stable")]
+        sites, starts = np.unique(site[part], return_index=True)
+        here = x[part]
+        found.add(here, Piece(here, here, y[part], sites, starts))
     u = np.column_stack([(x - scale.centre) / scale.spread, np.ones((200, int(intercept)))])
-    expected = SystemSums.of(Piece(u, u, (y - 6.0) / 2.0))
-    sums = found.in_scale(scale)
-    assert sums.n == 200
-    assert_allclose(sums.A, expected.A, rtol=0, atol=1e-11 * 200)
-    assert_allclose(sums.b, expected.b, rtol=0, atol=1e-11 * np.abs(expected.b).max())
-    whole = Summary.of(x, y)
-    for name in ("mean", "scatter", "largest"):
-        assert_allclose(getattr(found.summary, name), getattr(whole, name), rtol=1e-11)
+    z = np.column_stack([x, y])
+    for c in (0, 2):
+        own = site == c
+        here = u[own]
+        expected = Systems.of([Piece(here, here, (y[own] - 6.0) / 2.0)], ["s"], 0.0)
+        with np.errstate(invalid="ignore"):  # a site without rows has no means
+            made = found.systems(scale, 0.0)
+        assert made.n[c] == own.sum()
+        assert_allclose(made.A[c], expected.A[0], rtol=0, atol=1e-11)
+        assert_allclose(made.b[c], expected.b[0], rtol=0, atol=1e-11 * np.abs(expected.b).max())
+        held = found.summary(c)
+        assert_allclose(held.mean, z[own].mean(axis=0), rtol=1e-11)
+        assert_allclose(held.scatter, np.sum((z[own] - z[own].mean(axis=0)) ** 2, axis=0), rtol=1e-9)
+        assert_allclose(held.largest, np.abs(z[own]).max(axis=0), rtol=1e-15)
+    assert found.n[1] == 0
+    with pytest.raises(fl.errors.SiteDataError, match="none must have at least one row; it has none"):
+        found.check()
 
 
 def test_sums_about_zero_are_scaled_as_their_rows_are():
     rng = np.random.default_rng(2)
     u, v, y = rng.standard_normal((50, K + 1)), rng.standard_normal((50, K + 1)), rng.standard_normal(50)
     scale = FeatureScale(np.zeros(K), np.array([0.5, 3.0, 100.0]), 0.0, 1.0, True)
-    found, expected = SystemSums.of(Piece(u, v, y)).in_scale(scale), SystemSums.of(Piece(u, v, y).scaled(scale))
+    sums, piece = SiteSums(["s"]), Piece(u, v, y)
+    sums.add(u[:, :K], piece)
+    found, expected = sums.systems(scale, 0.0), Systems.of([piece.scaled(scale)], ["s"], 0.0)
     assert_allclose(found.A, expected.A, rtol=1e-12)
     assert_allclose(found.b, expected.b, rtol=1e-12)
 
@@ -79,15 +93,15 @@ def by_hand(sites, weights):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [13, 1000])
+@pytest.mark.parametrize("size", [13, 1000])
 @pytest.mark.parametrize("memory", [1e9, 1.0])
 @pytest.mark.parametrize("weight", ["sites", "samples"])
-def test_a_fit_in_pieces_is_the_sandwich_of_all_rows_at_once(monkeypatch, kind, rows, memory, weight):
+def test_a_fit_in_pieces_is_the_sandwich_of_all_rows_at_once(monkeypatch, kind, size, memory, weight):
     sites = [table(kind, n, seed) for seed, n in enumerate((150, 60, 40))]
     n = np.array([150, 60, 40])
     weights = np.full(3, 1 / 3) if weight == "sites" else n / n.sum()
     theta, error = by_hand(sites, weights)
-    monkeypatch.setattr(observe, "_rows", lambda task, columns: rows)
+    monkeypatch.setattr(rows, "block_rows", lambda width: size)
     settings = {"step_size": 1e-6, "local_steps": 1, "rounds": 1, "local": "means"}
     found = fl.fit(sites, fl.Regression("y"), weight=weight, memory=memory, **settings)
     assert_allclose((found.theta[:K] - theta) / error, 0, atol=1e-8)

@@ -12,7 +12,7 @@ import pytest
 import fedlsa as fl
 from fedlsa import Regression
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
-from fedlsa.fitting.sites.site_readers import open_sites
+from fedlsa.fitting.sites import open_tables
 
 TASK = Regression("y")
 N = 30
@@ -25,14 +25,16 @@ NAMES = ["a2", "a10", "b"]
 APART = {name: {"a": A[name == FIRM], "y": Y[name == FIRM]} for name in NAMES}
 
 
-def held(sites, columns=("a", "y"), labels=()):
+def held(tables, columns=("a", "y"), labels=()):
     """By site: its numbers (k, n), and its labels."""
-    out = {}
-    for site in sites:
-        pieces = list(site.pieces(columns, 4, labels))
-        out[site.name] = np.concatenate([p.values[:-1] for p in pieces], axis=1)
-        for c in labels:
-            out[site.name, c] = [v for p in pieces for v in p.labels[c].tolist()]
+    found = {}
+    for table in tables:
+        for block in table.blocks(columns, 4, labels):
+            for c, rows in zip(block.sites, np.split(np.arange(block.values.shape[1]), block.starts[1:]), strict=True):
+                found.setdefault(table.sites[c], []).append(block.take(rows))
+    out = {name: np.concatenate([b.values[:-1] for b in blocks], axis=1) for name, blocks in found.items()}
+    for name, blocks in found.items():
+        out |= {(name, c): [v for b in blocks for v in b.labels[c].tolist()] for c in labels}
     return out
 
 
@@ -59,12 +61,14 @@ TABLES = {
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_one_table_is_split_into_sites_named_by_a_column_in_the_order_of_their_names(table):
-    sites = open_sites(table, TASK, "firm")
-    assert [s.name for s in sites] == NAMES
-    assert [s.rows for s in sites] == [np.sum(name == FIRM) for name in NAMES]
-    for name, values in held(sites).items():
+    [one] = open_tables(table, TASK, "firm")
+    assert one.sites == tuple(NAMES)
+    assert one.rows == N
+    found = held([one])
+    assert list(found) == NAMES
+    for name, values in found.items():
         np.testing.assert_array_equal(values, np.stack([APART[name]["a"], APART[name]["y"]]))
-    assert held(sites, ("a",), ("firm",))["b", "firm"] == ["b"] * np.sum(FIRM == "b")
+    assert held([one], ("a",), ("firm",))["b", "firm"] == ["b"] * np.sum(FIRM == "b")
 
 
 def test_one_table_tables_by_name_and_a_list_give_the_same_fit():
@@ -97,7 +101,8 @@ def test_one_table_tables_by_name_and_a_list_give_the_same_fit():
     ],
 )
 def test_labels_of_any_kind_are_names_and_numbers_stand_in_their_order(labels, names):
-    assert [s.name for s in open_sites({"a": [1, 2, 3], "y": [1, 2, 3], "g": labels}, TASK, "g")] == names
+    [table] = open_tables({"a": [1, 2, 3], "y": [1, 2, 3], "g": labels}, TASK, "g")
+    assert list(table.sites) == names
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
@@ -107,7 +112,7 @@ def test_rows_of_no_site_are_counted_and_refused(missing):
         "the table: column 'g' must say of every row what site it is of; 2 of 4 rows have no value, the first is row 2"
     )
     with pytest.raises(SiteDataError, match=f"^{said}$"):
-        open_sites(table, TASK, "g")
+        open_tables(table, TASK, "g")
 
 
 def test_what_is_no_list_of_sites_is_refused_in_one_line():
@@ -119,33 +124,33 @@ def test_what_is_no_list_of_sites_is_refused_in_one_line():
         with pytest.raises(
             ArgumentTypeError, match=rf"^sites must come with site=\.\.\. where one .* is of; got {shown}"
         ):
-            open_sites(sites, TASK)
+            open_tables(sites, TASK)
     with pytest.raises(
         ArgumentTypeError, match=r"^sites must be a list with one entry per site.* with site=\.\.\.; got 3$"
     ):
-        open_sites(3, TASK)
+        open_tables(3, TASK)
     with pytest.raises(ArgumentError, match=r"^site must not be given for a mapping, whose keys name the sites"):
-        open_sites(APART, TASK, "firm")
+        open_tables(APART, TASK, "firm")
     with pytest.raises(SiteDataError, match=r"^the table has no column 'frim'.*did you mean 'firm'"):
-        open_sites(COLUMNS, TASK, "frim")
+        open_tables(COLUMNS, TASK, "frim")
     with pytest.raises(ArgumentTypeError, match=r"^site must be the name of a column; got 3$"):
-        open_sites(COLUMNS, TASK, 3)
+        open_tables(COLUMNS, TASK, 3)
     with pytest.raises(ArgumentError, match=r"^sites must have names of their own; got 'u' 2 times$"):
-        open_sites([("u", APART["b"]), ("u", APART["a2"])], TASK)
+        open_tables([("u", APART["b"]), ("u", APART["a2"])], TASK)
     with pytest.raises(SiteDataError, match=r"^the table must have at least one row; it has none$"):
-        open_sites(pd.DataFrame(COLUMNS)[:0], TASK, "firm")
+        open_tables(pd.DataFrame(COLUMNS)[:0], TASK, "firm")
     for frame in (pd.DataFrame(np.ones((2, 2)), columns=["a", "a"]), pa.table([[1.0], [2.0]], ["a", "a"])):
         with pytest.raises(SiteDataError, match=r"^site 0 must have each column once; 'a' appears 2 times$"):
-            open_sites([frame], TASK)
+            open_tables([frame], TASK)
 
 
 def test_without_narwhals_pandas_works_and_others_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "narwhals", None)
-    assert [s.name for s in open_sites(pd.DataFrame(COLUMNS), TASK, "firm")] == NAMES
+    assert open_tables(pd.DataFrame(COLUMNS), TASK, "firm")[0].sites == tuple(NAMES)
     nullable = {"a": pd.array([1, None], "Int64"), "y": [1.0, 2.0]}
-    np.testing.assert_array_equal(held(open_sites([pd.DataFrame(nullable)], TASK))["site 0"], [[1, np.nan], [1, 2]])
+    np.testing.assert_array_equal(held(open_tables([pd.DataFrame(nullable)], TASK))["site 0"], [[1, np.nan], [1, 2]])
     with pytest.raises(MissingExtraError, match=r"Table need narwhals: pip install 'fedlsa\[data\]'"):
-        open_sites([pa.table(COLUMNS)], TASK)
+        open_tables([pa.table(COLUMNS)], TASK)
 
 
 def with_holes():
@@ -159,8 +164,8 @@ def with_holes():
 
 def test_rows_with_missing_values_are_dropped_on_request_and_counted_per_site():
     table, whole = with_holes()
-    task = Regression("y", columns=["a"], row_weights="w", cluster="k", covariance="HC0", missing="drop")
-    found = quick(pl.DataFrame(table, strict=False), task, site="firm")
+    task = Regression("y", columns=["a"], row_weights="w", missing="drop")
+    found = quick(pl.DataFrame(table, strict=False), task, site="firm", cluster="k", covariance="CR0")
     lacking = [int(np.sum(~whole[name == FIRM])) for name in NAMES]
     assert [s.dropped for s in found.per_site] == lacking
     assert sum(lacking) == 5
@@ -173,7 +178,7 @@ def test_rows_with_missing_values_are_dropped_on_request_and_counted_per_site():
 def test_missing_values_of_all_sites_are_one_error_that_counts_them():
     table = {"a": [1.0, None, 2.0, 3.0, 4.0, None], "y": [1.0, None, 3.0, 4.0, 5.0, 6.0], "g": list("uuvvww")}
     said = (
-        "2 of 3 sites have missing values: u in 1 of 2 rows ('y' 1, first in row 2; 'a' 1, first in row 2), "
+        "2 of 3 sites have missing values: u in 1 of 2 rows ('a' 1, first in row 2; 'y' 1, first in row 2), "
         "w in 1 of 2 rows ('a' 1, first in row 6); missing='drop' (--missing drop) leaves such rows out"
     )
     with pytest.raises(SiteDataError) as caught:
@@ -207,7 +212,7 @@ def test_an_index_column_is_refused_in_frames_of_features_too():
     with pytest.raises(
         SiteDataError, match=r"^site 0: phi has a column 'Unnamed: 0', as an index is written: .*index=False"
     ):
-        open_sites([(phi, [1, 2], phi, [0, 0])], fl.Value(discount=0.5))
+        open_tables([(phi, [1, 2], phi, [0, 0])], fl.Value(discount=0.5))
 
 
 def test_states_that_are_integers_are_asked_about_in_tables_and_files_alike(tmp_path):

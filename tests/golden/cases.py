@@ -7,10 +7,16 @@ from typing import Any
 Case = dict[str, Any]
 T = "use_t=True"
 ERRORS = ("coefficients", "standard_errors", "r_squared")
+UP_TO_T = (*ERRORS, "rows", "t_values")  # sites that count the same have Satterthwaite's degrees of freedom
 
 
 def case(data: str, site: str, task: Case, call: str, only: tuple[str, ...] = (), **fit: Any) -> Case:
-    """One entry; only : what is kept of it, where a package has other conventions for the rest."""
+    """One entry; only : what is kept of it, where a package has other conventions for the rest.
+
+    task : also covariance and cluster, which fl.fit takes
+    """
+    fit |= {name: task[name] for name in ("covariance", "cluster") if name in task}
+    task = {name: value for name, value in task.items() if name not in fit}
     return {"data": data, "site": site, "task": task, "fit": fit, "call": call} | ({"only": list(only)} if only else {})
 
 
@@ -43,7 +49,7 @@ STAR = "LOWINC ~ PERASIAN + PERBLACK + PERHISP + PERMINTE + AVYRSEXP + AVSALK + 
 
 def clustered(data: str, site: str, formula: str, cluster: str, given: str = "columns", **task: Any) -> list[Case]:
     """CR1 by statsmodels and CR3 by pyfixest; cluster : a column, or "sites"."""
-    base = ols(data, site, formula, "HC1", given, cluster=cluster, **task)
+    base = ols(data, site, formula, "CR1", given, cluster=cluster, **task)
     used = (
         "df"
         if task.get("missing") != "drop"
@@ -52,7 +58,7 @@ def clustered(data: str, site: str, formula: str, cluster: str, given: str = "co
     groups = "site" if cluster == "sites" else cluster
     one = f"smf.ols({formula!r}, {used}).fit(cov_type='cluster', cov_kwds={{'groups': {used}[{groups!r}]}}, {T})"
     three = f"pf.feols({formula!r}, {used}, vcov={{'CRV3': {groups!r}}}, ssc=pf.ssc(k_adj=False, G_adj=False))"
-    return [base | {"call": one}, base | {"task": base["task"] | {"covariance": "HC3"}, "call": three}]
+    return [base | {"call": one}, base | {"fit": base["fit"] | {"covariance": "CR3"}, "call": three}]
 
 
 CASES: list[Case] = [
@@ -99,10 +105,10 @@ CASES: list[Case] = [
             "columns": ["lincome", "educ", "age"],
             "row_weights": "income",
             "cluster": "educ",
-            "covariance": "HC1",
+            "covariance": "CR1",
         },
         "smf.wls('cigs ~ lincome + educ + age', df, weights=df.income)"
-        f".fit(cov_type='cluster', cov_kwds={{'groups': df.educ + 100 * df.restaurn}}, {T})",
+        f".fit(cov_type='cluster', cov_kwds={{'groups': df.educ}}, {T})",
     ),
     *(
         case(
@@ -150,6 +156,7 @@ CASES: list[Case] = [
         {"target": "affairs", "columns": ["age", "yrs_married", "religious"], "covariance": "HC3"},
         "smf.wls('affairs ~ age + yrs_married + religious', df, weights=len(df) / 6 / "
         f"df.groupby('site').site.transform('size')).fit(cov_type='HC3', {T})",
+        UP_TO_T,
         weight="sites",
     ),
     *(ols("statsmodels:star98", "index % 4", STAR, kind) for kind in ("HC1", "HC3")),
@@ -181,7 +188,7 @@ CASES: list[Case] = [
             ("classical", {}, "", ()),
             ("HC1", {}, "cov_type='robust'", ()),
             # its degrees of freedom are n - d, not G - 1
-            ("HC1", {"cluster": "sites"}, "cov_type='clustered', cluster_entity=True, group_debias=True", ERRORS),
+            ("CR1", {"cluster": "sites"}, "cov_type='clustered', cluster_entity=True, group_debias=True", ERRORS),
         )
     ),
     case(

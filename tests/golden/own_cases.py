@@ -273,10 +273,10 @@ def fitted(task: Any, data: Any = None, **options: Any) -> dict[str, Any]:
 
 def fits() -> Entries:
     for kind in ("classical", "HC0", "HC1", "HC2", "HC3", "HAC"):
-        yield kind, fitted(regression(covariance=kind))
-        yield f"{kind}, row weights", fitted(regression(covariance=kind, row_weights="w"))
+        yield kind, fitted(regression(), covariance=kind)
+        yield f"{kind}, row weights", fitted(regression(row_weights="w"), covariance=kind)
     for kind, cluster in (("HC1", "g"), ("HC1", "sites"), ("HC3", "g"), ("HC3", "sites")):
-        yield f"{kind}, clusters {cluster}", fitted(regression(covariance=kind, cluster=cluster))
+        yield f"{kind}, clusters {cluster}", fitted(regression(), covariance=kind, cluster=cluster)
     yield "sites count alike", fitted(regression(), weight="sites")
     yield "ridge", fitted(regression(ridge=0.5))
     yield "no intercept", fitted(regression(intercept=False, standardise=False))
@@ -294,7 +294,7 @@ def fits_of_formulas() -> Entries:
 
 def what_follows_from_a_fit() -> Entries:
     for kind in ("classical", "HC3"):
-        found = fl.fit(sites(), regression(covariance=kind), plan=False, baselines=True)
+        found = fl.fit(sites(), regression(), covariance=kind, plan=False, baselines=True)
         compared = found.heterogeneity()
         one_by_one = {name: each(getattr(compared, name)) for name in ("p_values", "distance", "own_distance")}
         left_out = ("names", "sites", "rows", "covariance", "shared", "shared_covariance", "theta", "stands_out")
@@ -310,7 +310,7 @@ def what_follows_from_a_fit() -> Entries:
     yield "a run by hand", {"protocol": found.protocol, "optimisation": found.optimisation, "error": found.error}
     found = fl.fit(sites(), regression(), local="means")
     yield "a planned run", {"plan": settings(found.plan), "protocol": found.protocol, "epsilon": found.epsilon}
-    for resample, lag in (("pairs", 0), ("block", 3), ("wild", 0)):
+    for resample, lag in (("pairs", 0), ("block", 3)):
         drawn = fl.fit(sites(), regression(), plan=False, bootstrap=40, resample=resample, lag=lag).bootstrap
         yield f"bootstrap / {resample}", {"covariance": drawn.covariance, "90%": drawn.interval(0.9).T}
 

@@ -9,8 +9,8 @@ from memory_world import MemoryWorld, by_hand
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError, SiteDataError
-from fedlsa.fitting.rows.columns import Columns
-from fedlsa.fitting.rows.levels import MAX_LEVELS
+from fedlsa.fitting.columns import Columns
+from fedlsa.fitting.design import MAX_LEVELS
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.protocol.agreed_design import AgreedDesign, common_design, look_alikes
 
@@ -28,6 +28,14 @@ def finished(world, **options):
     run = world.start(**by_hand(6, local="means", **options))
     complete_run(world.network, run, world)
     return run.read("result.json")
+
+
+def test_levels_keep_the_order_of_every_site_and_orders_that_differ_are_an_error():
+    orders = ("low", "high"), ("low", "mid", "high"), ("high", "low")
+    low, mid, high = (AgreedDesign(("dose",), (("dose", levels),)) for levels in orders)
+    assert common_design([low, mid], ["a", "b"]) == mid
+    with pytest.raises(SiteDataError, match="'low' before 'high' at b and 'high' before 'low' at c"):
+        common_design([low, mid, high], ["a", "b", "c"])
 
 
 def test_columns_in_another_order_at_every_site_give_the_same_coefficients(tmp_path):

@@ -10,8 +10,9 @@ from gallery import uncentred
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, MessageError, SiteDataError
 from fedlsa.fitting.reading import read
-from fedlsa.fitting.site_sums import Summary
-from fedlsa.fitting.sites.site_readers import open_sites
+from fedlsa.fitting.rows import Piece
+from fedlsa.fitting.sites import open_tables
+from fedlsa.fitting.sums import SiteSums
 from fedlsa.network.coordinator import run_plan as planning
 from fedlsa.network.protocol.agreed_design import PlanNumbers, plan_numbers, plan_sums, scale_sums
 from fedlsa.network.protocol.messages import Measurement
@@ -226,6 +227,13 @@ def test_beyond_exact_moments_a_plan_from_moments_is_the_one_from_scalars():
     assert run == planning.plan_from_scalars(found, 0.1, "scafflsa", d, math.sqrt(d))
 
 
+def summary_of(X, y):
+    """Moments of a site's columns."""
+    sums = SiteSums(["site"])
+    sums.add(X, Piece(X, X, y))
+    return sums.summary()
+
+
 def summed(parts):
     """The sums of all sites as the server reads them from shares: integers."""
     return [sum(column) for column in zip(*(to_integers(part, STATISTICS.unit) for part in parts), strict=True)]
@@ -240,10 +248,10 @@ def test_coordinates_from_sums_are_those_of_a_fit(far):
     ]
     task = fl.Regression("y")
     for weight in ("sites", "samples"):
-        fitted, weights, _ = read(open_sites(data, task), task, weight, 1e9, lambda *_: None)
+        fitted, weights, _ = read(open_tables(data, task), task, weight, 1e9, lambda *_: None)
         np.testing.assert_allclose(planning.weights_of([50, 51], weight), weights, rtol=1e-15)
         parts = [
-            scale_sums(Summary.of(np.column_stack([columns["x"], columns["z"]]), columns["y"]), float(w))
+            scale_sums(summary_of(np.column_stack([columns["x"], columns["z"]]), columns["y"]), float(w))
             for columns, w in zip(data, weights, strict=True)
         ]
         scale = planning.scale_from(summed(parts), task, ["x", "z", "intercept"], ["site-1", "site-2"])
@@ -256,7 +264,7 @@ def test_coordinates_from_sums_are_those_of_a_fit(far):
 def test_a_column_that_is_constant_everywhere_is_named_whatever_the_weights():
     rng = np.random.default_rng(1)
     parts = [
-        scale_sums(Summary.of(np.column_stack([np.full(20, 0.1), rng.normal(size=20)]), rng.normal(size=20)), w)
+        scale_sums(summary_of(np.column_stack([np.full(20, 0.1), rng.normal(size=20)]), rng.normal(size=20)), w)
         for w in (0.1, 0.2, 0.7)
     ]
     with pytest.raises(SiteDataError, match=r"column 'x' has the same value, 0.1, in every row of all 3 sites"):
@@ -289,9 +297,9 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     held = []
     for c, entry in enumerate(data):
         held.append(open_data(None, f"in:memory{c}", task))
-        held[-1].__dict__["opened"] = open_sites([entry], task)[0]
+        held[-1].__dict__["opened"] = open_tables([entry], task)[0]
     w = planning.weights_of([len(X) for X, _ in data], "samples")
-    summaries = [Summary.of(X, y) for X, y in data]
+    summaries = [summary_of(X, y) for X, y in data]
     sums = summed([scale_sums(one, float(x)) for one, x in zip(summaries, w, strict=True)])
     scale = planning.scale_from(sums, task, ["x0", "x1", "x2", "intercept"], ["a", "b", "c"])
     found = [site.measure(h.opened, task, scale, share_moments=True) for h in held]

@@ -9,8 +9,8 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError, PolicyError
-from fedlsa.fitting.rows.observe import FeatureScale, Piece
-from fedlsa.fitting.site_sums import Summary
+from fedlsa.fitting.rows import FeatureScale, Piece
+from fedlsa.fitting.sums import Summary
 from fedlsa.network.protocol.ring import Coding
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site import limits
@@ -201,7 +201,7 @@ def test_a_sum_in_which_the_others_hardly_count_is_refused():
     limits.check_sum(Policy(least_sites=1), "a", ("a",), np.ones(1))
 
 
-SUMMARY = Summary(100, np.array([50.0, 2.0, 7.0]), 100 * np.array([100.0, 0.25, 4.0]), np.zeros(3))
+SUMMARY = Summary(100, np.array([50.0, 2.0, 7.0]), 100 * np.array([100.0, 0.25, 4.0]), np.zeros(3), 100.0)
 
 
 @pytest.mark.parametrize(

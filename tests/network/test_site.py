@@ -12,9 +12,9 @@ from gallery import uncentred
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
-from fedlsa.fitting.rows.observe import FeatureScale
-from fedlsa.fitting.site_sums import scale_of, unscaled
-from fedlsa.fitting.sites.site_readers import open_sites
+from fedlsa.fitting.rows import FeatureScale
+from fedlsa.fitting.sites import open_tables
+from fedlsa.fitting.sums import scale_of, unscaled
 from fedlsa.network.site import facts as sites
 from fedlsa.network.site.site_data import clear_prepared, open_data, prepare_steps
 from fedlsa.theory.problem_moments import moments
@@ -89,7 +89,8 @@ def test_rows_off_the_most_common_value_are_counted_in_every_column_and_in_the_t
 
 def own_scale(site, task):
     seen = sites.view(site.opened, task)
-    return scale_of(task, [seen.summary], np.ones(1), seen.names[:D], ["site"])
+    of = seen.summary
+    return scale_of(task, of.mean, of.scatter / of.mass, of.largest, seen.names[:D], "site")
 
 
 @pytest.mark.parametrize("which", ["regression", "log"])
@@ -115,7 +116,7 @@ def test_rows_with_heavy_tails_get_a_larger_highest_than_their_eigenvalue():
     X = np.random.default_rng(2).normal(size=(400, D))
     X[0] = [300, 0, 0, 0]
     site = open_data(None, "x:y", fl.Regression("y", intercept=False, standardise=False))
-    site.__dict__["opened"] = open_sites([(X, X.sum(axis=1))], site.task)[0]
+    site.__dict__["opened"] = open_tables([(X, X.sum(axis=1))], site.task)[0]
     said, _ = sites.measure(site.opened, site.task, unscaled(D, False))
     A = X.T @ X / 400
     squares = (X * (X**2).sum(axis=1)[:, None]).T @ X / 400
@@ -260,7 +261,10 @@ def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
         np.testing.assert_array_equal(other.summary.mean, said[0].summary.mean)
     for loader, words in (
         ("hospital:broken", "hospital:broken failed with ZeroDivisionError: division by zero"),
-        ("hospital:nothing", "what hospital:nothing returns must be a path, a table .* or a tuple of arrays; got None"),
+        (
+            "hospital:nothing",
+            "what hospital:nothing returns must be a path, a table .* data set or its id; got None",
+        ),
         ("hospital:missing", "hospital has no function 'missing'"),
         ("clinic:pair", "clinic cannot: ModuleNotFoundError"),
     ):
@@ -302,7 +306,7 @@ def test_a_log_in_a_csv_file_with_a_feature_map_goes_all_the_way(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("\n".join(lines))
     site = open_data(path, None, task)
-    assert "3 coefficients: feature 0, feature 1, feature 2." in sites.check(site.opened, task)
+    assert "3 coefficients: state 0, state 1, state 2." in sites.check(site.opened, task)
     said, _ = sites.measure(site.opened, task, unscaled(3, False))
     rows, _ = prepare_steps(site, task, unscaled(3, False), tmp_path)
     np.testing.assert_array_equal(rows.u.sum(axis=1), np.ones(100))

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from fedlsa.problems import features
-from fedlsa.problems.features import Aggregation, Fourier, OneHot, RadialBasis, TileCoding
+from fedlsa.problems.features import Aggregation, Fourier, OneHot, RadialBasis, TileCoding, names_of
 
 LOW, HIGH = (-1.0, 0.0), (1.0, 3.0)
 BOXES = [
@@ -161,3 +161,38 @@ def test_maps_that_cannot_be_are_refused(make, error, message):
     with pytest.raises(error) as caught:
         make()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (OneHot(4, without=[1]), ("state 0", "state 2", "state 3")),
+        (Aggregation(6, 2), ("group 0", "group 1")),
+        (TileCoding(0, 1, 2), ("tile 0", "tile 1")),
+        (TileCoding(0, 1, 2, 2), ("tiling 0, tile 0", "tiling 0, tile 1", "tiling 1, tile 0")),
+        (Fourier([0, 0], [1, 1], 2, total=True), ("constant", "x1", "2 x1", "x0", "x0 + x1", "2 x0")),
+        (RadialBasis([0, -1], [4, 1], (3, 1)), ("bump at 0, 0", "bump at 2, 0", "bump at 4, 0")),
+        (RadialBasis(0, 4, [[1.0], [3.0]]), ("bump at 1", "bump at 3")),
+    ],
+)
+def test_features_have_names(kind, names):
+    if isinstance(kind, Fourier):
+        names = tuple(n if n == "constant" else f"cos(pi ({n}))" for n in names)
+    assert kind.names == names
+    assert len(names) == kind.dim
+    assert names_of(kind, kind.dim) == names
+
+
+def test_names_of_a_transformer_are_its_own_and_others_are_numbered():
+    class Named:
+        def __init__(self, *names):
+            self.names = names
+
+        def get_feature_names_out(self):
+            if not self.names:
+                raise ValueError("not fitted")
+            return np.array(self.names, object)
+
+    assert names_of(Named("1", "x0^2 x1"), 2) == ("1", "x0^2 x1")
+    for other in (Named(), Named("a"), Named("a", "a"), np.eye(2), np.sin):
+        assert names_of(other, 2) == ("feature 0", "feature 1")

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
+import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from fedlsa.problems import from_minari, from_transitions
 from fedlsa.problems.features import Fourier, OneHot
@@ -124,3 +125,23 @@ def test_a_missing_minari_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'fedlsa\[gym\]'"):
         from_minari("pole/long-v0", BOX, 0.9)
+
+
+def test_a_fit_takes_data_sets_and_their_ids(recorded):
+    _, rows = recorded
+    task = fl.Value(0.9, features=BOX, trace=0.5)
+    state, _, reward, after, over, cut = rows["pole/long-v0"]
+    expected = fl.fit([(state, reward, after, over, cut)], task, plan=False)
+    for given in ("pole/long-v0", ["pole/long-v0"], {"a": "pole/long-v0"}, minari.load_dataset("pole/long-v0")):
+        found = fl.fit(given, task, plan=False)
+        np.testing.assert_allclose(found.theta, expected.theta, rtol=1e-12)
+    names = ["pole/short-v0", "pole/long-v0"]
+    assert [site.name for site in fl.fit(names, task, plan=False).per_site] == names
+    with pytest.raises(ArgumentError, match=r"sites\[0\] must be a folder or the id of a local data set \(lake/v"):
+        fl.fit(["pole/other-v0"], task)
+
+
+def test_a_fit_of_an_id_names_a_missing_minari(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minari", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'fedlsa\[gym\]'"):
+        fl.fit("pole/long-v0", fl.Value(0.9, features=BOX))

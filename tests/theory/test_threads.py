@@ -86,8 +86,8 @@ CALLS = {
     ),
     "plan": ("fedlsa.theory.planner.Search", lambda: fl.plan(PROBLEM, 0.5)),
     "reading": ("fedlsa.fitting.reading.first_pass", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
-    "scores": ("fedlsa.fitting.estimate.scores", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
-    "run": ("fedlsa.fitting.planned_run._end", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
+    "scores": ("fedlsa.fitting.estimate.join_scores", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
+    "run": ("fedlsa.fitting.protocol._end", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
     "evaluation": (
         "fedlsa.fitting.evaluation._residuals",
         lambda: fl.evaluate(fl.fit(SITES, fl.Regression("y"), local="means"), SITES),

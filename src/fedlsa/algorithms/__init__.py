@@ -6,13 +6,12 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from .base import Algorithm as Algorithm
-from .base import FixedRounds as FixedRounds
-from .base import PowerStep as PowerStep
-from .fedlsa import FedLSA as FedLSA
-from .scafflsa import SCAFFLSA as SCAFFLSA
-from .scaffnew import Scaffnew as Scaffnew
+from .base import Algorithm, FixedRounds, PowerStep
+from .fedlsa import FedLSA
+from .scafflsa import SCAFFLSA
+from .scaffnew import Scaffnew
 
+__all__ = ["SCAFFLSA", "Algorithm", "FedLSA", "FixedRounds", "PowerStep", "Scaffnew"]
 METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}  # the one registry
 
 

@@ -19,7 +19,9 @@ from ..figures import theme
 from ..fitting import Fit, Prediction, Regression, Residuals, TDErrors, Value, WaldTest
 from ..fitting import evaluate as on_holdout
 from ..fitting import fit as fit_sites
-from ..fitting.models import to_plain
+from ..fitting.model_files import to_plain
+from ..fitting.table_files import MARKS
+from ..fitting.tasks import COVARIANCES
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, stages, table
 from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE, site_files, size
@@ -70,14 +72,19 @@ PROTOCOL: Words = {
     ),
 }
 ERROR_BARS: Words = {
+    "covariance": Option("Of the coefficients; HC3 unless --cluster or --lag is given.", names=COVARIANCES),
+    "cluster": "Column of clusters whose rows are correlated; sites: each site is one.",
     "lag": "How many rows apart errors may be correlated (HAC). By default 0; chosen for values.",
     "bootstrap": "Error bars from so many reweighted data sets too.",
-    "resample": "What varies in them: pairs, block, cluster or wild. By default it follows from the data.",
+    "resample": "What varies in them: pairs, block or cluster. By default it follows from the data.",
 }
 RUN = Options(
     fit_sites,
     {
-        "Data": {"site": "Column that says which site a row is of. By default each file is a site."},
+        "Data": {
+            "site": "Column that says which site a row is of. By default each file is a site.",
+            "decimal": Option("Decimal mark of CSV files. By default as their numbers show it.", names=MARKS),
+        },
         "Run": PROTOCOL,
         "Error bars": ERROR_BARS,
         "Output": {"baselines": "Compare with protocols of one message per site."},

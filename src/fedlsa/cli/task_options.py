@@ -12,7 +12,7 @@ from .. import checks
 from ..algorithms import METHODS
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError, UnknownNameError
 from ..fitting import Regression, Value
-from ..fitting.tasks import COVARIANCES, MISSING, WEIGHTS, Task
+from ..fitting.tasks import MISSING, WEIGHTS, Task
 from ..problems import features as maps
 from .options import Given, Option, Options, Words
 from .problem_options import METHOD_NAMES
@@ -85,7 +85,7 @@ def site_files(given: list[Path]) -> list[Path]:
 
 
 BY_HAND: Words = {  # of every run on sites' data, here and on a network
-    "method": Option(f"{METHOD_NAMES}.", names=METHODS),
+    "method": Option(f"{METHOD_NAMES}.", kind=str, names=METHODS),
     "step_size": "Instead of --epsilon, with --local-steps and --rounds: the run by hand.",
     "local_steps": "Steps of a site between communications (scaffnew: on average).",
     "rounds": "Communications.",
@@ -110,12 +110,10 @@ REGRESSION: Words = {
     "ridge": "Penalty, on the standardised columns.",
     "row_weights": "Column of row weights.",
     "offset": "Column that is taken from the target.",
-    "cluster": "Column of clusters whose rows are correlated; sites: each site is one.",
-    "covariance": Option("Of the coefficients; HC3 unless --lag is given.", names=COVARIANCES),
     "missing": Option("Rows without a value that is needed: error, or drop.", names=MISSING),
 }
 VALUE: Words = {
-    "discount": "Discount factor, below 1.",
+    "discount": "Discount factor, at most 1.",
     "trace": "Lambda of TD(lambda).",
     "features": Option(
         "Map of states to features, as in Python: 'OneHot(64)', 'Aggregation(64, 8)', 'TileCoding(low=0, high=1, "

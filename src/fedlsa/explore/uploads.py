@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import FedLSAError, SiteDataError
 from ..files import write
 from ..fitting import columns_of
-from ..fitting.data_problem import text_columns_of
+from ..fitting.table_files import text_columns_of
 
 SUFFIXES = (".csv", ".parquet")
 MAX_UPLOAD_BYTES = 64 * 2**20  # bytes of one upload

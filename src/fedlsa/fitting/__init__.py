@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
-    from .data_problem import columns_of as columns_of
-    from .data_problem import site_problem as site_problem
-    from .error_bars.bootstrap import Bootstrap as Bootstrap
-    from .error_bars.cochran import CochranQ as CochranQ
-    from .error_bars.heterogeneity import Heterogeneity as Heterogeneity
     from .estimate import fit as fit
     from .evaluation import Residuals as Residuals
     from .evaluation import TDErrors as TDErrors
     from .evaluation import evaluate as evaluate
+    from .fit_summary import Baseline as Baseline
     from .fit_summary import FitSummary as FitSummary
+    from .fitted import Bootstrap as Bootstrap
     from .fitted import Fit as Fit
+    from .fitted import Prediction as Prediction
     from .fitted import SiteReport as SiteReport
+    from .heterogeneity import CochranQ as CochranQ
+    from .heterogeneity import Heterogeneity as Heterogeneity
     from .hypotheses import WaldTest as WaldTest
-    from .one_message import Baseline as Baseline
-    from .predictions import Prediction as Prediction
+    from .protocol import site_problem as site_problem
+    from .table_files import columns_of as columns_of
     from .tasks import Regression as Regression
     from .tasks import Value as Value
 

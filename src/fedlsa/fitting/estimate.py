@@ -2,50 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from .. import checks
+from ..algorithms import Algorithm
 from ..checks import Floats
-from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataError, warn
+from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataError, given_warnings, warn
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import Plan
-from .cautions import keeps_warnings
-from .data_problem import make_problem, uses_rows
-from .error_bars.covariance import CovarianceKind, Scores, complete, root_of_sandwich, sandwich, scores, sum_of_meats
-from .error_bars.error_sources import (
+from ..theory.threads import one_blas_thread
+from .bootstrap import RESAMPLED, bootstrapped
+from .covariance import Scores, covariance_text, join_scores, root_of_sandwich, sandwiches
+from .error_sources import (
     Estimate,
     Metric,
     error_by_origin,
     explained,
-    metric_of_sites,
+    metric_of_estimate,
     optimisation_error,
     site_reports,
     warn_if_coarse,
     warn_of_errors,
 )
-from .error_bars.replicas import bootstrapped, choose_resampling
-from .error_bars.resampling import RESAMPLED
+from .fit_summary import MONTE_CARLO, compare
 from .fitted import Fit
-from .identification import Determination, warn_of_logs, with_logs
-from .monte_carlo import monte_carlo
-from .one_message import compare
-from .planned_run import FitSettings, RunOutcome, checked_settings, no_run, planned, run
-from .reading import FitProgress, PooledData, read
-from .rows.observe import Piece
-from .sites.site_readers import MEMORY, open_sites
-from .solutions import solution, unreachable, warn_of_lost_digits
-from .tasks import QUICK_ON_ROWS, Regression, Task, Value, checked_weight, quick_on_rows
+from .identification import Determination, warn_of_breaks, warn_of_logs
+from .protocol import (
+    FitSettings,
+    RunOutcome,
+    checked_settings,
+    make_problem,
+    no_run,
+    planned,
+    run,
+    uses_rows,
+)
+from .reading import FitProgress, PooledData, SiteGroup, read
+from .scores import CovarianceKind, ScorePass, SharedSolution
+from .sites import open_tables
+from .sums import Systems, conditioning
+from .tables import MEMORY
+from .tasks import QUICK_ON_ROWS, SITES, Regression, Task, Value, checked_weight, explains_keywords, quick_on_rows
 
+ILL_CONDITIONED = 1e3  # condition number from which columns are said to be the reason that no run comes near enough
+FEW_DIGITS = 1e10  # condition number above which standard errors lose their sixth digit
 SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
 ACCURACY = 0.1  # standard errors of any combination of coefficients: how exact the run is unless told otherwise
 SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
+def keeps_warnings(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: the warnings that a call gives are the `notes` of what it returns."""
+
+    @wraps(function)
+    def keeping(*arguments: P.args, **options: P.kwargs) -> R:
+        given: list[str] = []
+        token = given_warnings.set(given)
+        try:
+            out: Any = function(*arguments, **options)
+        finally:
+            given_warnings.reset(token)
+        kept: R = replace(out, notes=tuple(given))
+        return kept
+
+    return keeping
+
+
+@explains_keywords
 @keeps_warnings
 def fit(
     sites: Any,
@@ -53,17 +84,20 @@ def fit(
     epsilon: float | None = None,
     *,
     site: str | None = None,
-    method: str = "scafflsa",
+    decimal: str | None = None,
+    weight: str | None = None,
+    covariance: str | None = None,
+    cluster: str | None = None,
+    lag: int | None = None,
+    bootstrap: int | None = None,
+    resample: str | None = None,
+    method: str | type[Algorithm] = "scafflsa",
     step_size: float | None = None,
     local_steps: int | None = None,
     rounds: int | None = None,
     max_samples: float | None = None,
-    weight: str | None = None,
     local: str = "auto",
-    lag: int | None = None,
     seed: int = 0,
-    bootstrap: int | None = None,
-    resample: str | None = None,
     plan: bool = True,
     baselines: bool = False,
     memory: float = MEMORY,
@@ -75,27 +109,33 @@ def fit(
     what sites would get that only exchange parameters: a run of the method, planned and simulated, with its error.
 
     sites : a list with an entry per site, each a path to a Parquet or CSV file, a table (pandas, polars, Arrow or
-        another that narwhals knows, or a mapping of columns) or a tuple of arrays; a mapping of names to such; or, with
-        site=, one table, one file, or files of the rows of all sites
-    site : the column that says which site a row is of. Sites are named by its values and stand in their order; it is
-        no feature unless it is named as one
+        another that narwhals knows, or a mapping of columns), a log of fl.problems.rollout or a tuple of arrays; a
+        mapping of names to such; or, with site=, one table, one file, or files of the rows of all sites
     task : fl.Regression(target=...) or fl.Value(discount=...)
     epsilon : root mean squared distance, in the run's coordinates, of the run's end from the data's own solution. By
         default so small that no combination of coefficients is off by more than a tenth of its standard error:
         delta^T Sigma^-1 delta <= 0.01 with the estimate's covariance Sigma. fl.plan then chooses step_size,
         local_steps and rounds, which can be given instead
-    max_samples : observations of each site that the plan may use, as in fl.plan
+    site : the column that says which site a row is of. Sites are named by its values and stand in their order; it is
+        no feature unless it is named as one
+    decimal : the decimal mark of CSV files, "." or ",": then the other stands between thousands. By default as the
+        numbers of a file show it; numbers that can be read in two ways are an error
     weight : "samples" (w_c = n_c/n, the default of a regression: pooled least squares) or "sites" (w_c = 1/N, as in the
         paper, the default of a value function) in (sum_c w_c A_c) theta = sum_c w_c b_c
-    local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
-        (A_c and b_c, no noise), or "auto": rows where a run on them is planned and done in two seconds: at most 3
-        coefficients, 10 sites, 10,000 rows that fit three times into memory, and 1e8 steps in all; else means
+    covariance : of a regression: "classical" (errors of one variance), "HC0" to "HC3" (of any), "CR0", "CR1", "CR3"
+        (correlated within clusters; HC with cluster is the same), or "HAC" (correlated in time). By default "HC3",
+        "CR3" with cluster and "HAC" with lag
+    cluster : the column whose equal values, at whatever site, have correlated errors; "sites" makes a cluster of each
+        site
     lag : how many rows apart errors may be correlated: for a regression Newey and West's covariance (HAC). None chooses
         it for a value function and for covariance="HAC", and is 0 for other regressions
     bootstrap : how many replicas, solutions of reweighted data, give error bars of their own
-    resample : what varies in them: "pairs" (rows), "block" (consecutive rows), "cluster", or "wild" (residuals' signs).
-        By default clusters where the task has them, blocks where rows are correlated, else pairs; wild where there are
-        too few to drop some: less than 12 clusters, or than 4 rows for each coefficient
+    resample : what varies in them: "pairs" (rows), "block" (consecutive rows) or "cluster". By default clusters where
+        there are any, blocks where rows are correlated, else pairs
+    method : of the run, by its name or class; max_samples : observations of each site that the plan may use
+    local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
+        (A_c and b_c, no noise), or "auto": rows where a run on them is planned and done in two seconds: at most 3
+        coefficients, 10 sites, 10,000 rows that fit three times into memory, and 1e8 steps in all; else means
     plan : plan and simulate the run; where that is not possible, and no run was asked for, a warning says so, and the
         estimate comes without one. False: the estimate and its error bars alone
     baselines : compare with the one-shot system, with the average of the sites' own solutions and, for a value
@@ -114,7 +154,9 @@ def fit(
     by_hand = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
     settings = checked_settings(method, epsilon, by_hand, max_samples, local == "log", seed, plan)
     weight = checked_weight(task, weight)
-    asked = CovarianceKind.of(task, lag)
+    if cluster is not None and (not isinstance(cluster, str) or not cluster):
+        raise ArgumentError(f"cluster must be the name of a column, or 'sites'; got {checks.show(cluster)}")
+    asked = CovarianceKind.of(task, covariance, cluster, lag)
     checks.boolean("baselines", baselines)
     if bootstrap is not None:
         checks.memory("bootstrap", checks.integer("bootstrap", bootstrap, at_least=2), 64, "a replica's answer")
@@ -126,65 +168,129 @@ def fit(
     report = progress or (lambda what, done, total: None)
 
     room = checks.real("memory", memory, above=0)
-    data, weights, systems = read(open_sites(sites, task, site, room), task, weight, room, report)
-    A, theta = solution(systems, weights, data.names)
-    warn_of_lost_digits(A, isinstance(task, Value) or task.standardise)
-    influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
-
-    determination = Determination(A, weights, systems) if isinstance(task, Value) else None
-
-    def site_scores(c: int, pieces: Iterator[Piece]) -> Scores:
-        pieces = pieces if determination is None else determination.watched(c, pieces)
-        return scores(pieces, systems[c], weights[c], (A, theta), influence, data.penalty, asked)
-
-    names = [site.name for site in data.sites]
-    kind, noise = complete(asked, data.each("error bars", report, site_scores), names, A)
+    tables = open_tables(sites, task, site, decimal)
+    data, weights, systems = read(tables, task, weight, room, report, None if cluster == SITES else cluster)
+    names = data.coefficients
+    A, theta = systems.solution(weights, names)
+    _warn_of_lost_digits(A, isinstance(task, Value) or task.standardise)
+    determination = Determination(A, weights, systems.n) if isinstance(task, Value) else None
+    kind, scores = _scores(data, "error bars", report, asked, systems, weights, (A, theta), determination)
     if isinstance(task, Value) and determination is not None:
-        warn_of_logs(task, data.logs, data.names, names)
-        determination.warn(data.names)
-    warn_of_errors(names, noise, asked, kind)
-    covariance = sandwich(A, sum_of_meats(noise))
+        warn_of_logs(task, data.logs, names, data.names)
+        determination.warn(names)
+    warn_of_errors(data.names, scores, asked, kind)
+    spread = sandwiches(A, scores.meat)
     if isinstance(task, Regression):  # columns that nearly determine one another have lost digits, which rows give back
-        theta = theta - np.linalg.solve(A, weights @ np.stack([s.mean for s in noise]))
-    metric = metric_of_sites(covariance, theta, A, noise)
-    estimate = Estimate(names, systems, weights, A, theta, noise, covariance, metric, data.scale.original(), kind)
+        theta = theta - np.linalg.solve(A, weights @ scores.mean)
+    metric = metric_of_estimate(spread, theta, A, scores)
+    estimate = Estimate(systems, weights, A, theta, scores, spread, metric, data.scale.original(), kind)
     T, t = estimate.original
-    variance, r_squared = explained(data, estimate)
-    rows_in_all = sum(s.n for s in systems)
     replicas = None
     if bootstrap is not None:
-        what = choose_resampling(resample, kind, noise, len(A))
-        replicas = bootstrapped(data, estimate, bootstrap, what, settings.seed, report)
+        replicas = bootstrapped(data, estimate, bootstrap, resample, settings.seed, report)
 
     settings, outcome, steps = _outcome(data, estimate, settings, local, memory, report)
-    reports = with_logs(site_reports(estimate, outcome), data.logs)
+    fitted, residuals = _each_row(data, T @ theta + t)
     out = Fit(
         task=data.task,
-        names=data.names,
+        names=names,
         theta=T @ theta + t,
         columns=data.columns.state,
         levels=dict(data.columns.levels),
-        covariance=T @ covariance @ T.T,
-        root=T @ root_of_sandwich(A, sum_of_meats(noise)),
+        covariance=T @ spread @ T.T,
+        root=T @ root_of_sandwich(A, scores.meat),
         protocol=T @ outcome.theta + t,
         optimisation=optimisation_error(outcome, T),
         plan=outcome.plan,
         epsilon=settings.epsilon,
         error=error_by_origin(outcome, estimate),
-        per_site=tuple(replace(one, dropped=k) for one, k in zip(reports, data.dropped, strict=True)),
+        per_site=site_reports(data, estimate, outcome),
         weight=weight,
+        cluster=cluster,
         local=steps,
-        covariance_kind=kind.text(noise),
-        degrees_of_freedom=kind.degrees_of_freedom(rows_in_all, len(A), noise),
-        residual_variance=variance,
-        r_squared=r_squared,
+        covariance_kind=covariance_text(kind, scores),
+        degrees_of_freedom=scores.freedom,
+        skewness=scores.skewness,
+        **explained(data, estimate),
+        fittedvalues=fitted,
+        resid=residuals,
         bootstrap=replicas,
         made_by={"versions": versions()},
     )
     if not baselines:
         return out
-    returns = monte_carlo(data, task, weights, asked, report) if isinstance(task, Value) else None
+    returns = _monte_carlo(data, task, weights, asked, report) if isinstance(task, Value) else None
     return replace(out, baselines=compare(out, returns))
+
+
+def _scores(
+    data: PooledData,
+    what: str,
+    report: FitProgress,
+    kind: CovarianceKind,
+    systems: Systems,
+    weights: Floats,
+    shared: tuple[Floats, Floats],
+    watching: Determination | None = None,
+) -> tuple[CovarianceKind, Scores]:
+    """The sites' scores at the solution of all, in one pass over the rows; shared : A and theta of all sites."""
+    A, _ = shared
+    influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
+    spread, share = None, weights / systems.mass
+    if kind.name != "classical" and not kind.long_run and np.ptp(share) > 1e-12 * share.max():
+        grams = systems.mass[:, None, None] * (systems.A - np.diag(data.penalty))
+        spread = np.asarray(np.linalg.pinv(np.tensordot(share**2, grams, 1), hermitian=True), np.float64)
+
+    of = SharedSolution(kind, *shared, influence, data.penalty, spread)
+
+    def work(group: SiteGroup, pieces: Any) -> ScorePass:
+        own = slice(group.start, group.start + len(group.names))
+        part = Systems(systems.n[own], systems.A[own], systems.b[own], systems.mass[own])
+        pieces = pieces if watching is None else watching.watched(group.start, pieces)
+        return ScorePass(of, group.start, part, weights[own], data.dropped[own]).run(pieces)
+
+    passes = data.each(what, report, work)
+    with one_blas_thread(len(A)):
+        return join_scores(passes, data.names)
+
+
+def _each_row(data: PooledData, theta: Floats) -> tuple[Floats | None, Floats | None]:
+    """The model at each row and what is left of its target, (n,) each, in the order of the data; None for a value
+    function, and where rows were not kept."""
+    if not data.kept or not isinstance(data.task, Regression):
+        return None, None
+    found, left, order, of = [], [], [], []
+    places: dict[int, int] = {}  # of tables, whose parts hold the same columns
+    for group in data.groups:
+        held = [id(getattr(table, "held", table)) for table in group.tables for _ in table.sites]
+        table = np.array([places.setdefault(one, len(places)) for one in held])
+        for p in group.kept:
+            value = p.u @ theta
+            left.append(p.y - value)
+            found.append(value if p.offset is None else value + p.offset)
+            order.append(p.order if isinstance(p.order, np.ndarray) else p.order + np.arange(len(p.y)))
+            of.append(np.repeat(table[p.sites], p.counts))
+    rows = np.lexsort((np.concatenate(order), np.concatenate(of)))
+    return np.concatenate(found)[rows], np.concatenate(left)[rows]
+
+
+def _monte_carlo(
+    data: PooledData, task: Value, weights: Floats, kind: CovarianceKind, report: FitProgress
+) -> tuple[Floats, Floats]:
+    """Monte Carlo evaluation, by the equations of TD(1) (protocol.py): the coefficients : (d,) and their standard
+    errors : (d,), on the original scale."""
+    if task.trace == 0:  # else the fit has said so
+        warn_of_breaks(task, data.logs, MONTE_CARLO)
+    returns = replace(data, task=replace(task, trace=1.0), kept=False)
+
+    def work(group: SiteGroup, pieces: Any) -> Systems:
+        return Systems.of(pieces, group.names, 0.0)
+
+    systems = Systems.joined(returns.each(MONTE_CARLO, report, work))
+    A, theta = systems.solution(weights, data.coefficients)
+    _, scores = _scores(returns, f"errors of {MONTE_CARLO}", report, kind, systems, weights, (A, theta))
+    T, t = data.scale.original()
+    return T @ theta + t, np.sqrt(np.diag(T @ sandwiches(A, scores.meat) @ T.T))
 
 
 def _outcome(
@@ -197,7 +303,7 @@ def _outcome(
         return none
     rows = uses_rows(data, local, QUICK_ON_ROWS[0], memory)
     if local == "auto":
-        rows = rows and quick_on_rows(len(estimate.A), len(estimate.systems), sum(one.n for one in estimate.systems))
+        rows = rows and quick_on_rows(len(estimate.A), len(data.names), int(estimate.systems.n.sum()))
     by_default = s.epsilon is None and s.by_hand is None
     if by_default and not estimate.theta.any():
         warn("every coefficient is 0, where a run would start, so that none is planned; is the target constant?")
@@ -210,7 +316,7 @@ def _outcome(
     except (ArgumentError, PrecisionError, DivergenceError, SiteDataError) as error:
         if not by_default:
             raise
-        warn(unreachable(estimate.A, data.names, str(error)))
+        warn(_unreachable(estimate.A, data.coefficients, str(error)))
         return none
     warn_if_coarse(outcome, s, estimate.metric)
     return s, outcome, ("log" if s.in_order else "rows") if rows else "means"
@@ -240,3 +346,35 @@ def _with_default_accuracy(s: FitSettings, metric: Metric, theta: Floats) -> Fit
     start is already as near as that, but never nothing."""
     size = float(np.linalg.norm(theta))
     return replace(s, epsilon=max(min(ACCURACY / metric.stretch, 0.5 * size), SMALLEST * size))
+
+
+def _unreachable(A: Floats, names: Sequence[str], why: str) -> str:
+    """What to say where no run is near enough to the data's solution: of columns that nearly determine one another.
+
+    A : (d, d), of the shared system, in the run's coordinates; why : the planner's own words
+    """
+    condition, directions = conditioning(A)
+    what, remedy = "", "give epsilon"
+    if condition > ILL_CONDITIONED:
+        weakest = np.abs(directions[-1])
+        involved = [repr(names[j]) for j in np.flatnonzero(weakest > 0.1 * weakest.max())[:6]]
+        what = f"columns {', '.join(involved)} nearly determine one another in the data of all sites together"
+        if len(involved) == 1:
+            what = f"the data of all sites together hardly determine the coefficient of {involved[0]}"
+        what += f" (condition number {condition:.2g}), so that "
+        remedy = "leave one out, add a ridge, or give epsilon"
+    return (
+        f"{what}no run of local steps comes within a tenth of a standard error of the solution, and none is planned: "
+        f"{remedy} ({why})"
+    )
+
+
+def _warn_of_lost_digits(A: Floats, standardised: bool) -> None:
+    """Say so where A : (d, d) is so near to singular that its inverse, and so the standard errors, lose digits."""
+    condition, _ = conditioning(A)
+    if condition > FEW_DIGITS:
+        warn(
+            f"columns nearly determine one another{'' if standardised else ', or are far from 0,'} in the data of all "
+            f"sites together (condition number {condition:.2g}): standard errors are only exact to about "
+            f"{1e-15 * condition:.0e} of their size; {'leave one out' if standardised else 'standardise=True helps'}"
+        )

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -24,13 +22,12 @@ from ..errors import SiteDataError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..theory.threads import small_products
+from .columns import Columns, choose_columns
 from .fitted import Fit
-from .rows.columns import Columns, choose_columns, no_weight
-from .rows.log_facts import SAME
-from .rows.observe import recorded
-from .site_sums import CrossMoments, Summary, add_up, no_rows, summary
-from .sites.arrays import piece_rows
-from .sites.site_readers import Site, open_sites
+from .rows import SAME, Piece, recorded
+from .sites import open_tables
+from .sums import SiteSums, no_rows, no_weight
+from .tables import DataTable, block_rows
 from .tasks import Regression, Value
 
 ALL = "all"
@@ -90,12 +87,14 @@ class TDErrors(Displayed, ReadOnly):
 
 
 @small_products
-def evaluate(fit: Fit, sites: Any, *, site: str | None = None) -> list[Residuals] | list[TDErrors]:
+def evaluate(
+    fit: Fit, sites: Any, *, site: str | None = None, decimal: str | None = None
+) -> list[Residuals] | list[TDErrors]:
     """A row for each hold-out; if several, one for all.
 
     fit : the model
     sites : hold-outs: whatever fl.fit takes as sites
-    site : the column that says which hold-out a row is of, as in fl.fit
+    site : the column that says which hold-out a row is of; decimal : the mark of CSV files; both as in fl.fit
 
     >>> x = np.linspace(-1, 1, 20).reshape(20, 1)
     >>> fit = fl.fit([(x, 3 * x[:, 0] + np.sin(np.arange(20)))], fl.Regression("y"), local="means")
@@ -105,111 +104,124 @@ def evaluate(fit: Fit, sites: Any, *, site: str | None = None) -> list[Residuals
     """
     checks.instance("fit", fit, Fit, "what fl.fit(...) returns")
     task = fit.task
-    if isinstance(task, Regression):  # by name: a hold-out may have more columns than the model has, and no clusters
-        task = replace(task, columns=None if task.formula else fit.columns, cluster=None)
-    opened = open_sites(sites, task, site)
-    columns = choose_columns(task, opened, tuple(fit.levels.items()))
+    if isinstance(task, Regression):  # by name: a hold-out may have more columns than the model has
+        task = replace(task, columns=None if task.formula else fit.columns)
+    tables = open_tables(sites, task, site, decimal)
+    columns = choose_columns(task, tables, tuple(fit.levels.items()))
     if columns.state != fit.columns:
         raise SiteDataError(
-            f"{opened[0].name} must have the columns of the model, {', '.join(fit.columns[:6])}; "
+            f"{tables[0].name} must have the columns of the model, {', '.join(fit.columns[:6])}; "
             f"got {', '.join(columns.state[:6])}"
         )
-    names = [s.name for s in opened]
     if isinstance(task, Regression):
-        sums = [_residuals(fit, task, columns, site) for site in opened]
-        return [_regression_row(n, s) for n, s in _with_all(names, sums, reduce(add, sums))]
-    parts = [_transition_sums(fit, task, columns, site) for site in opened]
-    together = tuple(reduce(add, column) for column in zip(*parts, strict=True))
-    return [_value_row(n, *s) for n, s in _with_all(names, parts, together)]
+        sums = SiteSums.joined([_residuals(fit, task, columns, table) for table in tables])
+        for c in np.flatnonzero(sums.mass == 0).tolist():
+            raise no_weight(sums.names[c], columns.row_weights)
+        rows = zip(_with_all(sums.names, ALL), _with_all(sums.n), *_moments(sums), strict=True)
+        return [_regression_row(*row) for row in rows]
+    found = [_transition_sums(fit, task, columns, table) for table in tables]
+    names = [name for table in tables for name in table.sites]
+    each = [_with_all(np.concatenate(column)) for column in list(zip(*found, strict=True))[:-1]]
+    seen = columns.importance is None
+    means, variances = _moments(SiteSums.joined([one[-1] for one in found])) if seen else [[None] * len(each[0])] * 2
+    return [_value_row(*row) for row in zip(_with_all(names, ALL), *each, means, variances, strict=True)]
 
 
-def _with_all(names: list[str], parts: list[Any], together: Any) -> list[tuple[str, Any]]:
-    """The sites' parts by name; of several sites, all together as well."""
-    named = list(zip(names, parts, strict=True))
-    return named if len(named) == 1 else [*named, (ALL, together)]
+def _with_all(values: Any, together: Any = None) -> list[Any]:
+    """What sites have; of several sites, that of all together as well, by default the sum."""
+    held = list(values)
+    return held if len(held) == 1 else [*held, sum(held) if together is None else together]
 
 
-def _residuals(fit: Fit, task: Regression, columns: Columns, site: Site) -> Summary:
-    """The summary of a site's residuals and targets."""
-    rows = recorded(site, task, columns)
-    parts = (
-        CrossMoments.of((p.y - x @ fit.theta)[:, None], p.y if p.offset is None else p.y + p.offset, p.root)
-        for x, p in rows
-    )
-    with np.errstate(over="ignore", invalid="ignore"):  # check_size says it in words
-        total = add_up(parts, site.name).summary
-    total.check_size(site.name, least=0.0)
-    if total.count == 0:
-        raise no_weight(site.name, columns.row_weights)
-    return total
+def _moments(sums: SiteSums) -> tuple[list[Floats], list[Floats]]:
+    """Means and variances of each site's numbers, and of all together."""
+    mean, variance = sums.pooled(sums.mass / sums.mass.sum())
+    return _with_all(sums.mean, mean), _with_all(sums.variance, variance)
 
 
-def _regression_row(name: str, s: Summary) -> Residuals:
-    mse, variance = s.scatter[0] / s.count + s.mean[0] ** 2, s.scatter[1] / s.count
-    explained = 1 - mse / variance if variance > 0 else math.nan
-    return Residuals(name, s.n, float(explained), math.sqrt(mse), math.sqrt(variance), float(s.mean[0]))
+def _residuals(fit: Fit, task: Regression, columns: Columns, table: DataTable) -> SiteSums:
+    """The moments of the residuals and targets of a table's sites."""
+    sums = SiteSums(table.sites)
+    with np.errstate(over="ignore", invalid="ignore"):  # `check` says it in words
+        for x, p in recorded(table, task, columns):
+            sums.add((p.y - x @ fit.theta)[:, None], p if p.offset is None else replace(p, y=p.y + p.offset))
+    sums.check(least=0.0)
+    return sums
 
 
-def _transition_sums(fit: Fit, task: Value, columns: Columns, site: Site) -> tuple[Any, ...]:
-    """Of one site's transitions, what adds up over sites: their number, squared TD errors, updates : (d,), episodes and
-    those cut; and, in a list, a summary of V less the return, of what is put in for cuts, and of returns, where known.
-    """
-    n, squares, update = 0, 0.0, np.zeros(len(fit.theta))
-    for _, piece in recorded(site, task, columns):
-        delta = piece.y - piece.v @ fit.theta
-        n, squares, update = n + len(delta), squares + float(delta @ delta), update + delta @ piece.u
-    if n == 0:
-        raise no_rows(site.name)
-    if columns.importance is not None:  # returns of the behaviour are not those of the policy
-        return n, squares, update, 0, 0, []
-    count = cut = 0
+def _regression_row(name: str, n: int, mean: Floats, variance: Floats) -> Residuals:
+    mse = variance[0] + mean[0] ** 2
+    share = 1 - mse / variance[1] if variance[1] > 0 else math.nan
+    return Residuals(name, int(n), float(share), math.sqrt(mse), math.sqrt(variance[1]), float(mean[0]))
 
-    def targets() -> Iterator[tuple[Floats, Floats]]:
-        nonlocal count, cut
-        for rows in _episodes(fit, task, columns, site):
+
+def _transition_sums(fit: Fit, task: Value, columns: Columns, table: DataTable) -> tuple[Any, ...]:
+    """Of each site's transitions, how many there are, squared TD errors, updates : (N, d), episodes and those cut; and
+    the moments of V less the return, of what is put in for cuts, and of returns, none where another policy made the
+    log."""
+    N = len(table.sites)
+    n, squares, update = np.zeros(N, np.int64), np.zeros(N), np.zeros((N, len(fit.theta)))
+    for _, p in recorded(table, task, columns):
+        delta = p.y - p.v @ fit.theta
+        n[p.sites] += p.counts
+        squares[p.sites] += p.sums(delta**2)
+        update[p.sites] += p.sums(delta[:, None] * p.u)
+    for c in np.flatnonzero(n == 0).tolist():
+        raise no_rows(table.sites[c])
+    episodes, cut, returns = np.zeros(N, np.int64), np.zeros(N, np.int64), SiteSums(table.sites)
+    if columns.importance is None:  # returns of the behaviour are not those of the policy
+        for c, rows in _episodes(fit, task, columns, table):
             gain, remainder = _returns(rows, task.discount)
-            count, cut = count + int(rows[:, LAST].sum()), cut + int((rows[:, LAST] > rows[:, ENDED]).sum())
-            yield np.column_stack([rows[:, 0] - gain, remainder]), gain
+            episodes[c] += int(rows[:, LAST].sum())
+            cut[c] += int((rows[:, LAST] > rows[:, ENDED]).sum())
+            x = np.column_stack([rows[:, 0] - gain, remainder])
+            returns.add(x, Piece(x, x, gain, np.array([c])))
+        returns.check(least=0.0)
+    return n, squares, update, episodes, cut, returns
 
-    returns = summary(targets(), site.name)
-    return n, squares, update, count, cut, [returns]
 
-
-def _episodes(fit: Fit, task: Value, columns: Columns, site: Site) -> Iterator[Floats]:
-    """Whole episodes of a log, many at a time: (n, 5) value, reward, value of the state that followed, whether a row is
-    its episode's last, and whether it ended in termination.
+def _episodes(fit: Fit, task: Value, columns: Columns, table: DataTable) -> Iterator[tuple[int, Floats]]:
+    """Whole episodes of the sites' logs, many at a time, with the site: (n, 5) value, reward, value of the state that
+    followed, whether a row is its episode's last, and whether it ended in termination.
 
     An episode is cut where it is truncated, where the log ends, and where the next row does not begin in the state that
     this one led to.
     """
-    episode: list[Floats] = []  # the one that is going on, from pieces before
-    arrived: Floats | None = None  # the state that the last row led to
-    for piece in site.pieces(columns.all, piece_rows(4 * len(fit.theta))):
+    going_on: dict[int, tuple[Floats, Floats]] = {}  # each site's rows of an episode so far, and where they led to
+    for block in table.blocks(columns.all, block_rows(4 * len(fit.theta))):
         states, following = (
-            np.column_stack([piece[c] for c in names]) for names in (columns.state, columns.next_state)
+            np.column_stack([block[c] for c in names]) for names in (columns.state, columns.next_state)
         )
-        ended = piece[str(columns.terminated)] != 0
-        last = ended | (piece[columns.truncated] != 0 if columns.truncated is not None else False)
+        ended = block[str(columns.terminated)] != 0
+        last = ended | (block[columns.truncated] != 0 if columns.truncated is not None else False)
         last[:-1] |= ~np.isclose(following[:-1], states[1:], rtol=SAME, atol=0).all(axis=1)
         before, after = (_values(fit, task, s) for s in (states, following))
-        rows = np.column_stack([before, piece[columns.reward], after, last, ended])
-        if episode and arrived is not None and not np.isclose(arrived, states[0], rtol=SAME, atol=0).all():
-            episode[-1][-1, LAST] = 1
-        arrived = following[-1]
-        if last.any() or (episode and episode[-1][-1, LAST]):
-            rows = np.concatenate([*episode, rows])
-            whole = int(np.flatnonzero(rows[:, LAST])[-1]) + 1
-            yield rows[:whole]
-            episode, rows = [], rows[whole:]
-        episode = [*episode, rows] if len(rows) else episode
-    if episode:
-        episode[-1][-1, LAST] = 1
-        yield np.concatenate(episode)
+        found = np.column_stack([before, block[columns.reward], after, last, ended])
+        for c, start, stop in zip(block.sites.tolist(), block.starts, [*block.starts[1:], len(last)], strict=True):
+            rows = found[start:stop]
+            rows[-1, LAST] = rows[-1, ENDED] or (
+                columns.truncated is not None and block[columns.truncated][stop - 1] != 0
+            )  # the next row is of another site, and says nothing
+            if c in going_on:
+                earlier, arrived = going_on.pop(c)
+                earlier[-1, LAST] = max(
+                    earlier[-1, LAST], not np.isclose(arrived, states[start], rtol=SAME, atol=0).all()
+                )
+                rows = np.concatenate([earlier, rows])
+            ends = np.flatnonzero(rows[:, LAST])
+            whole = int(ends[-1]) + 1 if len(ends) else 0
+            if whole:
+                yield c, rows[:whole]
+            if whole < len(rows):
+                going_on[c] = rows[whole:].copy(), following[stop - 1]
+    for c, (rows, _) in going_on.items():
+        rows[-1, LAST] = 1
+        yield c, rows
 
 
 def _values(fit: Fit, task: Value, states: Floats) -> Floats:
     given = states[:, 0] if states.shape[1] == 1 and task.features is not None else states
-    return np.asarray(fit.design(given) @ fit.theta, np.float64)
+    return fit.predict(given)
 
 
 def _returns(rows: Floats, discount: float) -> tuple[Floats, Floats]:
@@ -226,12 +238,18 @@ def _returns(rows: Floats, discount: float) -> tuple[Floats, Floats]:
 
 
 def _value_row(
-    name: str, n: int, squares: float, update: Floats, episodes: int, cut: int, returns: list[Summary]
+    name: str,
+    n: int,
+    squares: float,
+    update: Floats,
+    episodes: int,
+    cut: int,
+    mean: Floats | None,
+    variance: Floats | None,
 ) -> TDErrors:
-    td, size = squares / n, float(np.linalg.norm(update / n))
-    if not returns:
-        return TDErrors(name, n, td, size, 0, math.nan, math.nan, math.nan, 0, math.nan, math.nan)
-    g = reduce(add, returns)
-    rmse, remainder = np.sqrt(g.scatter[:2] / g.n + g.mean[:2] ** 2).tolist()
-    spread = math.sqrt(g.scatter[2] / g.n)
-    return TDErrors(name, n, td, size, g.n, rmse, spread, float(g.mean[2]), episodes, cut / episodes, remainder)
+    td, size = float(squares / n), float(np.linalg.norm(update / n))
+    if mean is None or variance is None:
+        return TDErrors(name, int(n), td, size, 0, math.nan, math.nan, math.nan, 0, math.nan, math.nan)
+    rmse, remainder = np.sqrt(variance[:2] + mean[:2] ** 2).tolist()
+    share, spread = float(cut / episodes), math.sqrt(variance[2])
+    return TDErrors(name, int(n), td, size, int(n), rmse, spread, float(mean[2]), int(episodes), share, remainder)

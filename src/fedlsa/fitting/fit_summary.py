@@ -1,9 +1,14 @@
-"""A fit on one page, as statsmodels prints it: what was fitted, the coefficients, and what a protocol would give."""
+"""A fit on one page, as statsmodels prints it: what was fitted, the coefficients, and what a protocol would give.
+
+And what a user should know beside the iterative answer: protocols of one message, with what they cost and reveal. These
+are the averaged system (federated LSTD, normal equations) and the average of local solutions, from the same data, and
+for a value function Monte Carlo; docs/one-shot.md says when each is the right choice.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
@@ -11,18 +16,54 @@ from typing import Any
 
 import numpy as np
 
+from .. import checks
+from ..checks import Floats
 from ..errors import ArgumentError
-from ..formatting import counted
+from ..formatting import Displayed, counted
 from ..frozen import ReadOnly
-from .inference import quantile
-from .one_message import ITERATIVE, LSTD, ONE_SHOT, Baseline
 from .tasks import QUICK_ON_ROWS, SITES, Regression, quick_on_rows
 
 COLUMN, GAP, CELL = 38, 2, 10  # letters of a column of the head, between two, and of a number in the table
 NAME = 2 * COLUMN + GAP - 6 * CELL  # letters of a coefficient's name before the table grows wider than the head
 LONGEST = 40  # letters of a name that are shown
 MOST = 60  # coefficients that are shown
+ITERATIVE, ONE_SHOT, AVERAGE = "iterative", "one-shot system", "average of solutions"
+LSTD, LSTD_AVERAGE, MONTE_CARLO = "LSTD", "LSTD per site, averaged", "Monte Carlo"
+SYSTEM = "each site sends A_c and b_c: the second moments of its features, and their products with the "
+ANSWER = "each site sends its own answer; their average is biased where sites differ"
+REVEALS = {
+    ITERATIVE: "each site sends a vector in every round; one says little, many together say more about A_c and b_c",
+    ONE_SHOT: SYSTEM + "outcome",
+    AVERAGE: ANSWER,
+    LSTD: SYSTEM + "reward",
+    LSTD_AVERAGE: ANSWER,
+    MONTE_CARLO: SYSTEM + "discounted returns",
+}
 LOCAL = {"rows": "rows at random", "log": "rows in their order", "means": "each site's means"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Baseline(Displayed, ReadOnly):
+    """Another way to an answer from the same data.
+
+    name : of the way
+    theta : (d,) its answer, on the original scale
+    standard_error : (d,) of its answer, because data are finite, and of the run where there is one. An average is about
+        the average of what sites would find in endless data, not about the shared solution
+    distance : the largest difference of a coefficient from the data's solution, in standard errors of that solution
+    numbers : that one site sends; messages : of all sites
+    bytes : up and down, all sites, eight per number
+    reveals : what the server learns of a site
+    """
+
+    name: str
+    theta: Floats
+    standard_error: Floats
+    distance: float
+    numbers: int
+    messages: int
+    bytes: int
+    reveals: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,24 +102,60 @@ class FitSummary(ReadOnly):
         return f"<div><strong>{escape(self.title)}</strong><table>{head}</table>{tables}{foot}</div>"
 
 
+def compare(fit: Any, returns: tuple[Floats, Floats] | None) -> tuple[Baseline, ...]:
+    """The protocol's answer, where a run was planned, beside those of one message.
+
+    returns : the answer of Monte Carlo with its standard errors, (d,) each, on the original scale, for a value function
+    """
+    N, d, plan, error = len(fit.per_site), len(fit.theta), fit.plan, fit.standard_error
+    system, mean = (ONE_SHOT, AVERAGE) if returns is None else (LSTD, LSTD_AVERAGE)
+    weights = np.array([site.weight for site in fit.per_site])
+    average = weights @ np.stack([site.theta for site in fit.per_site])
+    spread = np.sqrt(weights**2 @ np.stack([np.diag(site.covariance) for site in fit.per_site]))
+    once = (d * d + d, N, 8 * N * (d * d + 2 * d))  # numbers of a site, messages, bytes
+    answers: dict[str, tuple[Floats, Floats, int, int, int]] = {}
+    if plan is not None:
+        run_error = np.hypot(error, fit.optimisation)
+        answers[ITERATIVE] = (fit.protocol, run_error, d * plan.rounds, plan.uploads, plan.bytes)
+    answers |= {system: (fit.theta, error, *once), mean: (average, spread, d, N, 16 * N * d)}
+    if returns is not None:
+        answers[MONTE_CARLO] = (*returns, *once)
+    return tuple(
+        Baseline(name, answer, own, _largest(answer - fit.theta, error), numbers, messages, size, REVEALS[name])
+        for name, (answer, own, numbers, messages, size) in answers.items()
+    )
+
+
+def _largest(gap: Floats, deviation: Floats) -> float:
+    """max |gap| / deviation, where no gap is 0 whatever the deviation; NaN where a gap is."""
+    if np.isnan(gap).any():
+        return float("nan")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.max(np.where(gap == 0, 0.0, np.abs(gap) / deviation)))
+
+
 def summarise(fit: Any, level: float) -> FitSummary:
     """A fit on one page, with intervals of `level`."""
-    quantile(level, math.inf)  # refuses what is no level
+    checks.real("level", level, above=0, below=1)
     regression = isinstance(fit.task, Regression)
     title = "Regression over sites" if regression else "Value function over sites"
     head = _regression_head(fit, fit.task) if isinstance(fit.task, Regression) else _value_head(fit, fit.task)
-    tables = [_coefficients(fit, level)]
-    if fit.bootstrap is not None:
-        tables.append(_bootstrap(fit, level))
-    tables += [_baseline(fit, b) for b in fit.baselines if b.name not in (ITERATIVE, ONE_SHOT, LSTD)]
+    ends, t = (f"[{(1 - level) / 2:.6g}", f"{(1 + level) / 2:.6g}]"), "z" if math.isinf(fit.degrees_of_freedom) else "t"
+    numbers = [_cells(fit.theta, 5), _cells(fit.standard_error), _cells(fit.t_values), map(_p, fit.p_values)]
+    intervals = map(_cells, fit.confidence_interval(level).T)
+    tables = [_table(fit, ("", "coef", "std err", t, f"P>|{t}|", *ends), *numbers, *intervals)]
+    if (b := fit.bootstrap) is not None:
+        headings = (f"Bootstrap, {counted(len(b.replicas), 'replica')}", "std err", *ends)
+        tables.append(_table(fit, headings, _cells(b.standard_error), *map(_cells, b.interval(level).T)))
+    for other in (one for one in fit.baselines if one.name not in (ITERATIVE, ONE_SHOT, LSTD)):
+        name = other.name[:1].upper() + other.name[1:]
+        tables.append(_table(fit, (name, "coef", "std err"), _cells(other.theta), _cells(other.standard_error)))
     notes = [f"[{i}] {text}" for i, text in enumerate(fit.notes, 1)]
     return FitSummary(title, head, tuple(tables), (*_robust(fit), *_protocol(fit), *_between(fit), *notes))
 
 
 def _regression_head(fit: Any, task: Regression) -> tuple[tuple[str, str], ...]:
-    n, d = fit.rows, len(fit.theta)
-    adjusted = 1 - (1 - fit.r_squared) * (n - task.intercept) / (n - d) if n > d else math.nan
-    F, p = _all_slopes(fit, task.intercept)
+    F, p = _all_slopes(fit)
     weighted = "weighted least squares" if task.row_weights else "least squares"
     how = weighted if not task.ridge else f"{weighted}, ridge {task.ridge:g}"
     left = [("Formula" if task.formula else "Target", task.target)]
@@ -87,7 +164,7 @@ def _regression_head(fit: Any, task: Regression) -> tuple[tuple[str, str], ...]:
         *left,
         ("Degrees of freedom", f"{fit.degrees_of_freedom:g}"),
         ("R-squared", _fixed(fit.r_squared)),
-        ("Adj. R-squared", _fixed(adjusted)),
+        ("Adj. R-squared", _fixed(fit.adjusted_r_squared)),
         ("Residual std. error", significant(math.sqrt(fit.residual_variance), 5)),
         ("F-statistic", significant(F, 5)),
         ("Prob (F-statistic)", "-" if math.isnan(p) else f"{p:.3g}"),
@@ -118,47 +195,21 @@ def _common(fit: Any) -> list[tuple[str, str]]:
     return [*out, (rows, f"{fit.rows:,}"), *([("Rows dropped", f"{dropped:,}")] if dropped else [])]
 
 
-def _all_slopes(fit: Any, intercept: bool) -> tuple[float, float]:
-    """The F test that every coefficient but the intercept is 0, and its p; NaN where there is none."""
-    R = np.eye(len(fit.names))[: len(fit.names) - intercept]
+def _all_slopes(fit: Any) -> tuple[float, float]:
+    """The F test that no column matters, and its p; NaN where there is none."""
     try:
-        found = fit.test(R)
+        found = fit.test()
     except ArgumentError:  # without slopes, without noise, or with fewer clusters than slopes
         return math.nan, math.nan
     return found.statistic, found.p_value
 
 
-def _coefficients(fit: Any, level: float) -> tuple[tuple[str, ...], ...]:
-    t = "z" if math.isinf(fit.degrees_of_freedom) else "t"
-    headings = ("", "coef", "std err", t, f"P>|{t}|", *_ends(level))
-    columns = zip(
-        fit.theta, fit.standard_error, fit.t_values, fit.p_values, *fit.confidence_interval(level).T, strict=True
-    )
-    rows = [(_cell(v, 5), *map(_cell, (s, t)), _p(p), *map(_cell, (a, b))) for v, s, t, p, a, b in columns]
-    return (headings, *_named(fit.names, rows))
-
-
-def _bootstrap(fit: Any, level: float) -> tuple[tuple[str, ...], ...]:
-    assert fit.bootstrap is not None
-    columns = zip(fit.bootstrap.standard_error, *fit.bootstrap.interval(level).T, strict=True)
-    rows = [tuple(map(_cell, row)) for row in columns]
-    return (
-        (f"Bootstrap, {counted(len(fit.bootstrap.replicas), 'replica')}", "std err", *_ends(level)),
-        *_named(fit.names, rows),
-    )
-
-
-def _baseline(fit: Any, other: Baseline) -> tuple[tuple[str, ...], ...]:
-    rows = [(_cell(v), _cell(e)) for v, e in zip(other.theta, other.standard_error, strict=True)]
-    return ((other.name[:1].upper() + other.name[1:], "coef", "std err"), *_named(fit.names, rows))
-
-
-def _named(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Iterable[tuple[str, ...]]:
-    """The rows with their names; of very many the first, and how many more there are."""
-    few = len(names) if len(names) <= MOST else MOST - 1
-    yield from ((_cut(name), *row) for name, row in zip(names[:few], rows, strict=False))
-    if few < len(names):
-        yield (f"... {len(names) - few:,} more; to_frame() has all",)
+def _table(fit: Any, headings: tuple[str, ...], *columns: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Headings, and a row for each coefficient; of very many the first, and how many more there are."""
+    rows = list(zip(map(_cut, fit.names), *columns, strict=True))
+    if len(rows) > MOST:
+        rows[MOST - 1 :] = [(f"... {len(rows) - MOST + 1:,} more; to_frame() has all",)]
+    return (headings, *rows)
 
 
 def _cut(name: str) -> str:
@@ -166,15 +217,14 @@ def _cut(name: str) -> str:
     return name if len(name) <= LONGEST else f"{name[: half - 1]}...{name[-half:]}"
 
 
-def _ends(level: float) -> tuple[str, str]:
-    return f"[{(1 - level) / 2:.6g}", f"{(1 + level) / 2:.6g}]"
-
-
 def _robust(fit: Any) -> list[str]:
-    """What the standard errors of a regression allow for."""
+    """What the standard errors of a regression allow for, and what the intervals of a value function are about."""
     if not isinstance(fit.task, Regression):
-        return []
-    kind, cluster = fit.covariance_kind.partition(",")[0], fit.task.cluster
+        return [
+            "Intervals are about the features' fixed point, the solution of the projected Bellman equation: its values "
+            "are the true ones only where these are a combination of the features."
+        ]
+    kind, cluster = fit.covariance_kind.partition(",")[0], fit.cluster
     within = "sites" if cluster == SITES else f"clusters by {cluster}"
     says = {
         "cl": "take errors to be independent and of one variance",
@@ -234,10 +284,11 @@ def _p(value: float) -> str:
     return "-" if math.isnan(value) else "<0.001" if value < 0.0005 else f"{value:.3f}"
 
 
-def _cell(value: float, digits: int = 4) -> str:
-    """A number to so many digits, or as many as there is room for in the table."""
-    texts = (significant(value, k) for k in range(digits, 0, -1))
-    return next((text for text in texts if len(text) < CELL), significant(value, digits))
+def _cells(values: Floats, digits: int = 4) -> Iterator[str]:
+    """Numbers to so many digits, or as many as there is room for in the table."""
+    for value in values.tolist():
+        texts = (significant(value, k) for k in range(digits, 0, -1))
+        yield next((text for text in texts if len(text) < CELL), significant(value, digits))
 
 
 def significant(value: float, digits: int) -> str:

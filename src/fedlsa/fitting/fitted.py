@@ -4,32 +4,57 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from .. import checks
 from ..checks import Floats
+from ..errors import ArgumentError, ArgumentTypeError, warn
 from ..formatting import Displayed, call, counted
 from ..frozen import ReadOnly
+from ..problems import features as maps
 from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
-from .error_bars.bootstrap import Bootstrap
-from .error_bars.heterogeneity import Heterogeneity, compare_sites
-from .fit_summary import FitSummary, summarise
+from .design import design_of
+from .fit_summary import Baseline, FitSummary, summarise
+from .heterogeneity import Heterogeneity, compare_sites
 from .hypotheses import WaldTest, wald_test
-from .inference import quantile, ratio, two_sided
-from .models import read_model, write_model
-from .one_message import Baseline
-from .predictions import Prediction, design_and_offset, predict_rows
-from .tasks import Task
+from .model_files import read_model, write_model
+from .table_files import open_file
+from .tables import from_columns, has_names, whole_blocks
+from .tasks import Regression, Task, Value
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SKEWNESS_COST = 4.0  # times gamma^2: by how much 1 / degrees of freedom is larger
+LEAST_DEGREES = 3.0  # that skewness leaves: coverage with 1 was the same, and intervals 4 times as wide
 SHOWN = 20  # coefficients in a repr, which is to fit on a screen
+OURS = {
+    "bse": "standard_error",
+    "coef_": "theta",
+    "conf_int": "confidence_interval(level)",
+    "cov_params": "covariance",
+    "cov_type": "covariance_kind",
+    "df_resid": "degrees_of_freedom",
+    "f_pvalue": "test().p_value",
+    "f_test": "test(hypothesis)",
+    "fvalue": "test().statistic",
+    "get_prediction": "predict_interval(new, level)",
+    "llf": "log_likelihood",
+    "mse_resid": "residual_variance",
+    "pvalues": "p_values",
+    "rsquared": "r_squared",
+    "rsquared_adj": "adjusted_r_squared",
+    "scale": "residual_variance",
+    "t_test": "test(hypothesis)",
+    "tvalues": "t_values",
+    "wald_test": "test(hypothesis)",
+}  # what statsmodels and scikit-learn call it, and its name here
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,6 +99,78 @@ class SiteReport(Displayed, ReadOnly):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Displayed, ReadOnly):
+    """A model at n points with error bars, each (n,).
+
+    value : of the model
+    standard_error : of the value, because data are finite
+    low, high : ends of an interval that covers the true model's value with the probability that was asked for
+    observation_low, observation_high : the same for one new observation, which has noise of its own; NaN for a value
+        function
+    """
+
+    value: Floats
+    standard_error: Floats
+    low: Floats
+    high: Floats
+    observation_low: Floats
+    observation_high: Floats
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas table with a row for each point."""
+        import pandas as pd
+
+        return pd.DataFrame({f.name: getattr(self, f.name) for f in fields(self)})
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bootstrap(Displayed, ReadOnly):
+    """An estimate and what it would have been on other data.
+
+    theta : (d,) the data's solution
+    replicas : (B, d) the solutions of reweighted data
+    kind : what varies, in words, such as "pairs" or "40 clusters"
+    degrees_of_freedom : of t quantiles, as of the fit
+    """
+
+    theta: Floats
+    replicas: Floats
+    kind: str = "pairs"
+    degrees_of_freedom: float = np.inf
+
+    def _picture(self) -> str:
+        rows = [Strip(f"theta[{j}]", float(v), None, self.replicas[:, j]) for j, v in enumerate(self.theta)]
+        return strips(rows, "bars: the estimate; dots: its replicas; each row on its own scale")
+
+    @property
+    def covariance(self) -> Floats:
+        """(d, d): of the replicas about their mean."""
+        return np.atleast_2d(np.cov(self.replicas, rowvar=False))
+
+    @property
+    def standard_error(self) -> Floats:
+        """(d,): the standard deviation of the replicas."""
+        return np.asarray(self.replicas.std(axis=0, ddof=1), np.float64)
+
+    def interval(self, level: float = 0.95, kind: str | None = None) -> Floats:
+        """(d, 2): lower and upper ends for each coordinate, which cover the truth with probability `level`.
+
+        kind : "percentile", the quantiles q of the replicas, the default of pairs and clusters; "normal", theta and on
+            both sides t quantiles of the replicas' standard error, of blocks; or "basic", 2 theta - q
+        """
+        level = checks.real("level", level, above=0, below=1)
+        kind = kind or ("normal" if self.kind.startswith("blocks") else "percentile")
+        checks.choice("kind", kind, ("normal", "percentile", "basic"))
+        if kind == "normal":
+            reach = stdtrit(self.degrees_of_freedom, (1 + level) / 2) * self.standard_error
+            return np.stack([self.theta - reach, self.theta + reach], axis=1)
+        low, high = np.quantile(self.replicas, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        if kind == "basic":
+            low, high = 2 * self.theta - high, 2 * self.theta - low
+        return np.stack([low, high], axis=1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Fit(Displayed, ReadOnly):
     """A shared linear model estimated from the data of all sites, on the original scale of the columns.
 
@@ -91,7 +188,7 @@ class Fit(Displayed, ReadOnly):
     epsilon : the accuracy that was asked of the run, in its own coordinates; None for a run by hand
     plan : the run that `protocol` comes from, and what it costs; None where there is none, and protocol is NaN
     per_site : how each site stands to the shared answer
-    weight : by what sites count, "sites" or "samples"
+    weight : by what sites count, "sites" or "samples"; cluster : the column of clusters, or "sites"
     columns : that were read as features or states, in the order of `names` where there is no feature map; of a
         formula, those that its right side names
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
@@ -99,12 +196,20 @@ class Fit(Displayed, ReadOnly):
     made_by : the versions that it depends on, and the command where there was one
     covariance_kind : in words, such as "HC3" or "CR3, 40 clusters"
     degrees_of_freedom : of the covariance, for t quantiles; few where rows are correlated in time
+    skewness : (d,) of the error of each coefficient of a value function, as blocks of its logs show it, from -1 to 1;
+        (1,), 0 for a regression. t quantiles of skew ones have fewer degrees of freedom: `degrees_of`
     residual_variance : of one observation of weight 1 about the model: weighted squares of residuals over n - d, as
         statsmodels' `scale`, with weights that add up to those of the rows; NaN for a value function
     r_squared : the share of the target's variance that a regression explains, about 0 where its columns have no
         constant; NaN for a value function
     levels : of each category of a formula, agreed by all sites
     notes : the warnings that were given
+    log_likelihood : of a regression with normal errors, as statsmodels' llf; NaN with a ridge, with sites that count
+        the same whatever their rows, and for a value function
+    constant : (d,) with which columns add up to 1 in every row, as those of all levels of a category do; None where
+        none do, or there is an intercept
+    resid, fittedvalues : (n,) of a regression's rows in their order; None where these were not kept, and in a fit that
+        was loaded, for a file does not hold them
 
     >>> x = np.arange(12.0).reshape(12, 1)
     >>> fit = fl.fit([(x, 2 * x[:, 0] + np.cos(x[:, 0]))], fl.Regression("y"), local="means")
@@ -135,10 +240,22 @@ class Fit(Displayed, ReadOnly):
     made_by: dict[str, Any] = field(default_factory=dict)
     covariance_kind: str = ""
     degrees_of_freedom: float = math.inf
+    skewness: Floats = field(default_factory=lambda: np.zeros(1))
     residual_variance: float = math.nan
     r_squared: float = math.nan
     levels: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    log_likelihood: float = math.nan
+    cluster: str | None = None
+    constant: Floats | None = None
+    resid: Floats | None = field(default=None, compare=False)
+    fittedvalues: Floats | None = field(default=None, compare=False)
+
+    if not TYPE_CHECKING:  # for which there is no name but those above and below
+
+        def __getattr__(self, name: str) -> Any:
+            instead = f"; it is called {OURS[name]}" if name in OURS else ""
+            raise AttributeError(f"Fit has no {name!r}{instead}", name=name, obj=self)
 
     def _display(self) -> tuple[str, list[tuple[str, Any]]]:
         about = zip(self.names, self.theta, self.standard_error, self.confidence_interval(), strict=True)
@@ -179,31 +296,96 @@ class Fit(Displayed, ReadOnly):
         return sum(s.rows for s in self.per_site)
 
     @property
+    def nobs(self) -> int:
+        """The number of observations, which is `rows`."""
+        return self.rows
+
+    @property
+    def params(self) -> pd.Series:
+        """The coefficients theta as a pandas series, by name."""
+        import pandas as pd
+
+        return pd.Series(self.theta, index=list(self.names))
+
+    @property
+    def adjusted_r_squared(self) -> float:
+        """R^2 with the variances of residuals and target each over their degrees of freedom; NaN for a value function.
+        A constant, an intercept's or one among the columns, costs the target one."""
+        n, d, centred = self.rows, len(self.theta), self.task.intercept or self.constant is not None
+        return 1 - (1 - self.r_squared) * (n - centred) / (n - d) if n > d else math.nan
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 d - 2 log_likelihood."""
+        return 2 * (len(self.theta) - self.log_likelihood)
+
+    @property
+    def bic(self) -> float:
+        """The Bayesian information criterion, d log n - 2 log_likelihood."""
+        return len(self.theta) * math.log(self.rows) - 2 * self.log_likelihood
+
+    @property
     def t_values(self) -> Floats:
         """(d,): each coefficient over its standard error."""
-        return ratio(self.theta, self.standard_error)
+        with np.errstate(divide="ignore", invalid="ignore"):  # infinite where there is no error, NaN where both are 0
+            return np.asarray(self.theta / self.standard_error, np.float64)
 
     @property
     def p_values(self) -> Floats:
         """(d,): of the hypotheses that each coefficient is 0, two-sided."""
-        return two_sided(self.t_values, self.degrees_of_freedom)
+        t, df = -np.abs(self.t_values), self.degrees_of(np.eye(len(self.theta)))
+        return 2 * np.where(np.isinf(df), ndtr(t), stdtr(df, t))
 
     def confidence_interval(self, level: float = 0.95) -> Floats:
         """(d, 2): intervals that cover each true coefficient with probability `level`, by t quantiles."""
-        reach = quantile(level, self.degrees_of_freedom) * self.standard_error
+        reach = self._quantile(level, np.eye(len(self.theta))) * self.standard_error
         return np.stack([self.theta - reach, self.theta + reach], axis=1)
+
+    def _quantile(self, level: float, combinations: Floats) -> Floats:
+        """(n,): how many standard errors an interval of `level` reaches to either side, for combinations : (n, d)."""
+        p, df = 0.5 + checks.real("level", level, above=0, below=1) / 2, self.degrees_of(combinations)
+        return np.where(np.isinf(df), ndtri(p), stdtrit(df, p))
+
+    def degrees_of(self, combinations: ArrayLike) -> Floats:
+        """(n,): degrees of freedom of combinations of coefficients, an array (n, d): fewer where coefficients that have
+        a large part in the variance have skew errors.
+
+        Where errors are skew, standard errors are too small whenever the data lack what makes the long tail. Intervals
+        of a mean with skewness gamma must be as wide as if 1 / degrees were larger by 0.9 gamma^2 for 95% (Hall, 1992).
+        But data that lack the long tail do not show gamma either, so SKEWNESS_COST is more: what covers in
+        benchmarks/intervals.py. What chance makes of gamma^2 is taken away: 6 / G^2 for G normal blocks of a log, of
+        which there are two for each degree of freedom.
+        """
+        spread = np.atleast_2d(np.asarray(combinations, np.float64)) ** 2 * np.diag(self.covariance)
+        share = spread / np.maximum(spread.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        df = np.float64(self.degrees_of_freedom)
+        surplus = np.maximum(np.sum(share * self.skewness**2, axis=1) - 1.5 / df**2, 0.0)
+        with np.errstate(divide="ignore"):
+            left = 1 / (1 / df + SKEWNESS_COST * surplus)
+        return np.where(surplus > 0, np.maximum(left, min(df, LEAST_DEGREES)), df)
 
     def summary(self, level: float = 0.95) -> FitSummary:
         """The fit on one page, with intervals of `level`: print it, or show it in a notebook."""
         return summarise(self, level)
 
-    def test(self, hypothesis: str | ArrayLike, values: ArrayLike | None = None) -> WaldTest:
+    def test(self, hypothesis: str | ArrayLike | None = None, values: ArrayLike | None = None) -> WaldTest:
         """The F test of linear claims about the coefficients, with the fit's covariance and degrees of freedom.
 
         hypothesis : "educ = exper", or several that must hold together, "educ = 0, exper = 0", or a list of such; names
-            with spaces stand in backticks. Or an array R : (q, d), with values r : (q,), by default 0, for R theta = r
+            with spaces stand in backticks. Or an array R : (q, d), with values r : (q,), by default 0, for R theta = r.
+            By default that no column matters, as in the summary: the model is a constant, or 0 where it has none
         """
-        return wald_test(hypothesis, values, self.names, self.theta, self.root, self.degrees_of_freedom)
+        hypothesis = self._no_slopes() if hypothesis is None else hypothesis
+        return wald_test(hypothesis, values, self.names, self.theta, self.root, self.degrees_of)
+
+    def _no_slopes(self) -> Floats:
+        """(q, d): R with R theta = 0 where the model is the same in every row."""
+        one, k = np.eye(len(self.theta)), self.constant
+        if self.task.intercept or k is None:
+            return one[: len(one) - self.task.intercept]
+        some = np.flatnonzero(k)
+        best = some[np.argmin(self.standard_error[some] / np.abs(k[some]))]  # it says which multiple of k theta is
+        return np.delete(one - np.outer(k / k[best], one[best]), best, axis=0)
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
         """A pandas table, by name: coefficient, standard_error, t, p, and low and high, intervals of `level`."""
@@ -242,14 +424,67 @@ class Fit(Displayed, ReadOnly):
             left alone), or an array (n, k) in their order (or whatever states the task's feature map takes). A formula
             needs a table; a level that no site had is an error
         """
-        x, offset = design_and_offset(self, new)
+        x, offset = self._design_and_offset(new)
         return np.asarray(x @ self.theta + offset, np.float64)
 
     def predict_interval(self, new: Any, level: float = 0.95) -> Prediction:
         """The model at given points, as in `predict`, with pointwise intervals of `level`: of the model's value, and of
         one new observation (of weight 1)."""
-        return predict_rows(self, *design_and_offset(self, new), quantile(level, self.degrees_of_freedom))
+        x, offset = self._design_and_offset(new)
+        reach = self._quantile(level, x)
+        variance = np.sum((x @ self.root) ** 2, axis=1)
+        value, error = x @ self.theta + offset, reach * np.sqrt(variance)
+        wide = reach * np.sqrt(variance + self.residual_variance)
+        return Prediction(value, np.sqrt(variance), value - error, value + error, value - wide, value + wide)
 
     def design(self, new: Any) -> Floats:
         """(n, d): the rows with which coefficients are multiplied, from points `new` as in `predict`."""
-        return design_and_offset(self, new)[0]
+        return self._design_and_offset(new)[0]
+
+    def _design_and_offset(self, new: Any) -> tuple[Floats, Floats | float]:
+        """The rows with which coefficients are multiplied, (n, d), and what is added, (n,), at points `new`."""
+        task, offset = self.task, self.task.offset if isinstance(self.task, Regression) else None
+        formula = design_of(task, tuple(self.levels.items()))
+        is_file = isinstance(new, str | os.PathLike)
+        if not is_file and not has_names(new):
+            if offset is not None or formula is not None:
+                what = "the columns of the formula by name" if offset is None else f"the offset {offset!r}"
+                raise ArgumentTypeError(f"new must be a table with {what}; got {checks.show(new)}")
+            x, added = self._features(new), np.zeros(len(new))
+        else:
+            path = checks.path("new", new) if is_file else None
+            table = from_columns("new", new) if path is None else open_file(path.name or str(path), path)
+            numbers = self.columns if formula is None else formula.numbers[len(formula.formula.target.columns) :]
+            wanted = (*numbers, *((offset,) if offset is not None else ()))
+            labels = () if formula is None else formula.labels
+            for column in (*wanted, *labels) if is_file else ():
+                table.require(column)
+            for column in (c for c in (*wanted, *labels) if c not in table.columns):
+                hint = checks.did_you_mean(column, table.columns)
+                rule = f"{table.name} must have the columns {', '.join((*wanted, *labels))}, in any order"
+                raise ArgumentError(f"{rule}; got none called {column!r}{hint}")
+            blocks = [*whole_blocks(table, wanted, labels)]
+            rows = [self._features(np.stack([b[c] for c in numbers], axis=1)) for b in blocks if formula is None]
+            x = np.concatenate(rows if formula is None else [formula.features(block) for block in blocks])
+            added = np.concatenate([b[offset] for b in blocks]) if offset is not None else np.zeros(len(x))
+        return x, added
+
+    def _features(self, states: Any) -> Floats:
+        """(n, d): of an array (n, k) of columns or states, with the intercept."""
+        task = self.task
+        features = None if isinstance(task, Regression) else task.features
+        if features is not None:
+            one = np.ndim(states) == 2 and len(self.columns) == 1 and np.shape(states)[1] == 1
+            given = np.asarray(states)[:, 0] if one else np.asarray(states)
+            x = maps.apply(features, given, "new")
+            if isinstance(features, maps.OneHot) and not x.any(axis=1).all():
+                left_out = sorted({int(s) for s in np.ravel(given)[~x.any(axis=1)]})
+                warn(
+                    f"OneHot leaves out {checks.show(left_out)}: the value of such states is given as 0, which is "
+                    "right where the task ends in them, and unknown where no row begins there"
+                )
+        else:
+            d = len(self.theta) - task.intercept
+            one = isinstance(task, Value) and d == 1 and np.ndim(states) == 1  # states that are numbers
+            x = checks.array("new", np.asarray(states)[:, None] if one else states, ("n", d))
+        return np.column_stack([x, np.ones(len(x))]) if task.intercept else x

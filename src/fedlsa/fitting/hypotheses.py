@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,9 @@ from ..errors import ArgumentError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
 
-NUMBER = re.compile(r"\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?")
-QUOTED = re.compile(r"`([^`]*)`|\"([^\"]*)\"|'([^']*)'")
-WORD = re.compile(r"[^\s=,+*/()-]+(?:\([^()]*\))?(?:\[[^]]*\])?")  # of a name that is not known
+NUMBER = r"\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
+QUOTED = r"`([^`]*)`|\"([^\"]*)\"|'([^']*)'"
+WORD = r"[^\s=,+*/()-]+(?:\([^()]*\))?(?:\[[^]]*\])?"  # of a name that is not known
 SINGULAR = 1e-13  # of the largest eigenvalue of a matrix whose rows have length 1: a rounding error
 
 
@@ -56,7 +58,7 @@ def wald_test(
     names: Sequence[str],
     theta: Floats,
     root: Floats,
-    degrees_of_freedom: float,
+    degrees_of: Callable[[Floats], Floats],
 ) -> WaldTest:
     """The test of a hypothesis about coefficients theta : (d,) that have these names and the covariance root root^T."""
     if isinstance(hypothesis, (list, tuple)) and hypothesis and all(isinstance(claim, str) for claim in hypothesis):
@@ -72,11 +74,11 @@ def wald_test(
         r = checks.array("values", r, (len(R),))
         claims = tuple(f"{_combination(row, names)} = {c:g}" for row, c in zip(R, r, strict=True))
     if not len(R):
-        raise ArgumentError("hypothesis must claim something; got an array without rows")
+        raise ArgumentError("hypothesis must claim something; got nothing")
     for row, claim in zip(R, claims, strict=True):
         if not row.any():
             raise ArgumentError(f"hypothesis must be about coefficients, and {claim!r} names none")
-    if _rank(R) < len(R):
+    if np.linalg.matrix_rank(R / np.linalg.norm(R, axis=1, keepdims=True), rtol=math.sqrt(SINGULAR)) < len(R):
         raise ArgumentError(
             f"hypothesis must be claims of which none follows from the others, or contradicts them; got "
             f"{', '.join(claims)}"
@@ -94,19 +96,14 @@ def wald_test(
             f"clusters than claims); got {', '.join(claims)}"
         )
     F, q = float(np.sum((off @ left / values) ** 2)) / len(R), len(R)
-    p = chdtrc(q, q * F) if math.isinf(degrees_of_freedom) else fdtrc(q, degrees_of_freedom, F)
-    return WaldTest(F, q, degrees_of_freedom, float(p), claims, R @ theta, r, error)
-
-
-def _rank(R: Floats) -> int:
-    unit = R / np.linalg.norm(R, axis=1, keepdims=True)
-    values = np.linalg.svd(unit, compute_uv=False)
-    return int((values > math.sqrt(SINGULAR) * values[0]).sum())
+    degrees = float(degrees_of(R).min())
+    p = chdtrc(q, q * F) if math.isinf(degrees) else fdtrc(q, degrees, F)
+    return WaldTest(F, q, degrees, float(p), claims, R @ theta, r, error)
 
 
 def _combination(row: Floats, names: Sequence[str]) -> str:
     parts = [(v, n) for v, n in zip(row, names, strict=True) if v != 0]
-    text = " ".join(f"{'-' if v < 0 else '+'} {'' if abs(v) == 1 else f'{abs(v):g} * '}{n}" for v, n in parts)
+    text = " ".join(f"{'-' if v < 0 else '+'} {f'{abs(v):g} * '.removeprefix('1 * ')}{n}" for v, n in parts)
     return text.removeprefix("+ ") or "0"
 
 
@@ -114,113 +111,72 @@ def read_hypothesis(text: str, names: Sequence[str]) -> tuple[tuple[str, ...], F
     """Claims in words, R : (q, d) and r : (q,) with R theta = r.
 
     Claims are parted by commas; what stands without "=" is claimed to be 0, and a = b = c are two claims. Names may
-    stand in backticks or quotes, and must where they look like a number.
+    stand in backticks or quotes, and must where they look like a number. What is left once names and numbers have
+    placeholders is arithmetic as Python has it, and Python reads it.
     """
-    claims: list[str] = []
-    forms: list[Floats] = []
-    reader = _Reader(text, names)
-    while True:
-        start = reader.at
-        left = reader.sum()
-        alone = not reader.take("=")
-        while True:
-            right = np.zeros(len(names) + 1) if alone else reader.sum()
-            forms.append(left - right)
-            claims.append(text[start : reader.at].strip() + (" = 0" if alone else ""))
-            if alone or not reader.take("="):
-                break
-            left = right
-        if not reader.take(","):
-            break
-    if reader.rest():
-        raise reader.error(f"what follows {text[: reader.at].strip()!r}")
-    matrix = np.stack(forms)
-    return tuple(claims), matrix[:, :-1], 0.0 - matrix[:, -1]
+    longest = sorted((n for n in names if n and not re.fullmatch(NUMBER, n)), key=len, reverse=True)
+    tokens = re.compile("|".join([QUOTED, *(f"({_pattern(n)})" for n in longest), f"({NUMBER})", WORD]))
+    written: dict[str, str] = {}
+    forms: dict[str, Floats] = {}  # (d + 1,) of each placeholder: a combination of coefficients, and a number
+
+    def placeholder(token: re.Match[str]) -> str:
+        key, group = f"_{len(forms)}", token.lastindex or 0  # names in quotes, other names, numbers; 0 for what is none
+        numeric = group == len(longest) + 4
+        name = token[group] if group < 4 or numeric else longest[group - 4]
+        if not numeric and name not in names:
+            hint = checks.did_you_mean(name, names) or f"; they are {', '.join(names[:8])}"
+            raise ArgumentError(f"hypothesis must name coefficients of the fit, and none is called {name!r}{hint}")
+        written[key], forms[key] = token[0], np.zeros(len(names) + 1)
+        forms[key][-1 if numeric else list(names).index(name)] = float(name) if numeric else 1.0
+        return f" {key} "
+
+    def words(side: str) -> str:
+        return re.sub(r" (_\d+) ", lambda found: written[found[1]], side).strip()
+
+    def combination(side: str) -> Floats:
+        try:
+            return _combination_of(ast.parse(" ".join(side.split()), mode="eval").body, forms)
+        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+            rule = 'hypothesis must be linear equations such as "educ = 2 * exper, tenure = 0"'
+            what = error if isinstance(error, ValueError) else repr(words(side)) if side.strip() else "an empty side"
+            raise ArgumentError(f"{rule}; got {what} in {text!r}") from None
+
+    claims: list[tuple[str, Floats]] = []
+    for claim in tokens.sub(placeholder, text).split(","):
+        first, *others = map(str, claim.split("="))
+        if not others:
+            claims.append((f"{words(first)} = 0", combination(first)))
+        claims += [(f"{words(a)} = {words(b)}", combination(a) - combination(b)) for a, b in pairwise([first, *others])]
+    matrix = np.stack([form for _, form in claims])
+    return tuple(claim for claim, _ in claims), matrix[:, :-1], 0.0 - matrix[:, -1]
 
 
-class _Reader:
-    """A text of linear combinations, read from left to right; a combination is (d + 1,), its constant last."""
-
-    def __init__(self, text: str, names: Sequence[str]) -> None:
-        self.text, self.names, self.at = text, list(names), 0
-        longest = sorted((n for n in names if n and not NUMBER.fullmatch(n)), key=len, reverse=True)
-        self.patterns = [(n, _pattern(n)) for n in longest]
-
-    def rest(self) -> str:
-        """What is left, without spaces before it."""
-        self.at += len(self.text[self.at :]) - len(self.text[self.at :].lstrip())
-        return self.text[self.at :]
-
-    def take(self, *signs: str) -> str:
-        """The sign that comes next, if it is one of these."""
-        found = next((s for s in signs if self.rest().startswith(s)), "")
-        self.at += len(found)
-        return found
-
-    def sum(self) -> Floats:
-        """Products that are added and taken away."""
-        total = self._product()
-        while sign := self.take("+", "-"):
-            total = total + self._product() if sign == "+" else total - self._product()
-        return total
-
-    def _product(self) -> Floats:
-        left = self._factor()
-        while sign := self.take("*", "/"):
-            right = self._factor()
-            if right[:-1].any() and (sign == "/" or left[:-1].any()):
-                raise self.error("a product or ratio of coefficients, which is not linear")
-            if sign == "/" and right[-1] == 0:
-                raise self.error("a division by 0")
-            left = left / right[-1] if sign == "/" else left * right[-1] if not right[:-1].any() else right * left[-1]
-        return left
-
-    def _factor(self) -> Floats:
-        if sign := self.take("-", "+"):
-            return -self._factor() if sign == "-" else self._factor()
-        name = self._known()
-        if name is not None:
-            return np.eye(len(self.names) + 1)[self.names.index(name)]
-        if self.take("("):
-            inner = self.sum()
-            if not self.take(")"):
-                raise self.error("a bracket that is not closed")
-            return inner
-        rest = self.rest()
-        if number := NUMBER.match(rest):
-            self.at += number.end()
-            return np.append(np.zeros(len(self.names)), float(number[0]))
-        if word := WORD.match(rest):
-            raise self.unknown(word[0])
-        raise self.error("no name of a coefficient where one belongs")
-
-    def _known(self) -> str | None:
-        """The coefficient whose name comes next: in quotes, or the longest that fits."""
-        rest = self.rest()
-        if quoted := QUOTED.match(rest):
-            name = next(group for group in quoted.groups() if group is not None)
-            if name not in self.names:
-                raise self.unknown(name)
-            self.at += quoted.end()
-            return name
-        for name, pattern in self.patterns:
-            if found := pattern.match(rest):
-                self.at += found.end()
-                return name
-        return None
-
-    def unknown(self, name: str) -> ArgumentError:
-        hint = checks.did_you_mean(name, self.names) or f"; they are {', '.join(self.names[:8])}"
-        return ArgumentError(f"hypothesis must name coefficients of the fit, and none is called {name!r}{hint}")
-
-    def error(self, what: str) -> ArgumentError:
-        rule = 'hypothesis must be linear equations such as "educ = 2 * exper, tenure = 0"'
-        return ArgumentError(f"{rule}; got {what} in {self.text!r}")
+def _combination_of(node: ast.expr, forms: Mapping[str, Floats]) -> Floats:
+    """What an expression of placeholders comes to : (d + 1,)."""
+    match node:
+        case ast.Name(id=key):
+            return forms[key]
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub() as sign, operand=inner):
+            return _combination_of(inner, forms) * (-1.0 if isinstance(sign, ast.USub) else 1.0)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as sign, right=right):
+            a, b = _combination_of(left, forms), _combination_of(right, forms)
+            if isinstance(sign, ast.Add | ast.Sub):
+                return a + b if isinstance(sign, ast.Add) else a - b
+            if isinstance(sign, ast.Mult) and b[:-1].any():
+                a, b = b, a
+            if b[:-1].any():
+                raise ValueError("a product or ratio of coefficients, which is not linear")
+            if isinstance(sign, ast.Mult):
+                return a * b[-1]
+            if b[-1] == 0:
+                raise ValueError("a division by 0")
+            return a / b[-1]
+    raise SyntaxError  # other signs
 
 
-def _pattern(name: str) -> re.Pattern[str]:
+def _pattern(name: str) -> str:
     """A name as it is, and not the beginning of a longer one; spaces within a call such as I(x ** 2) mean nothing."""
     text = re.escape(name)
     if "(" in name:
         text = r"\s*".join(re.escape(part) for part in re.findall(r"\w+|[^\w\s]", name))
-    return re.compile(text + (r"(?![\w.\[(:])" if re.match(r"\w", name[-1]) else ""))
+    return text + (r"(?![\w.\[(:])" if re.match(r"\w", name[-1]) else "")

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import reduce
 from operator import add
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..checks import Floats
 from ..errors import SiteDataError, warn
 from ..formatting import counted
-from .fitted import SiteReport
-from .rows.log_facts import LogFacts
-from .rows.observe import Piece
-from .site_sums import System
+from ..problems.features import OneHot
+from .rows import LogFacts
+from .tables import Codes
 from .tasks import Value
+
+if TYPE_CHECKING:
+    from .rows import Piece
 
 BATCHES = 32  # of a site's rows
 LEAST_F = 10.0  # below which a coefficient is hardly determined
@@ -35,8 +37,16 @@ SURELY = 5.0  # standard errors
 NAMED = 6  # features in one line
 
 
-def check_visited(task: Value, logs: Sequence[LogFacts], names: Sequence[str], sites: Sequence[str]) -> None:
-    """Refuse features that are 0 in every state that was left, all of them in one line."""
+def check_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], sites: Sequence[str]) -> None:
+    """Refuse episodes without an end where nothing is discounted, and features that are 0 in every state that was left,
+    all of them in one line."""
+    for site, one in zip(sites, logs, strict=True):
+        if task.discount == 1 and one.terminated < one.episodes:
+            how = "the last goes on at the end of the log" if one.going_on else f"{task.truncated!r} cuts the others"
+            raise SiteDataError(
+                f"discount must be below 1 unless every episode ends, for else values are not finite; {site} has "
+                f"{counted(one.episodes, 'episode')}, of which {one.terminated:,} end ({task.terminated!r}): {how}"
+            )
     log = reduce(add, logs)
     k = len(names)
     never = np.flatnonzero(~log.states[:, :k].any(axis=0)).tolist()
@@ -44,19 +54,25 @@ def check_visited(task: Value, logs: Sequence[LogFacts], names: Sequence[str], s
         return
     where = sites[0] if len(sites) == 1 else f"all {len(sites)} sites ({sites[0]}, ...)"
     what = f"{_listed(names, never)} {'is' if len(never) == 1 else 'are'} 0 in every row of {where}"
+    if isinstance(task.features, OneHot):
+        what = f"{_listed(names, never)} {'was' if len(never) == 1 else 'were'} never visited at {where}"
     entered = [j for j in never if np.nan_to_num(log.following[:, j]).any()]
     if entered:
         raise SiteDataError(
             f"{what}, while next states have {_listed(names, entered)}: nothing was recorded from such states on. "
             f"Where the task ends in them, {task.terminated!r} must be 1"
         )
+    if isinstance(task.features, OneHot):
+        gone = sorted({*task.features.without, *(int(names[j].removeprefix("state ")) for j in never)})
+        them = "it" if len(never) == 1 else "them"
+        raise SiteDataError(f"{what}; OneHot({task.features.states}, without={gone}) leaves {them} out")
     raise SiteDataError(f"{what}: no state there has {'it' if len(never) == 1 else 'them'}; use fewer features")
 
 
 def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], sites: Sequence[str]) -> None:
     """Say what the logs of all sites leave open."""
     log, longest = reduce(add, logs), max(one.n for one in logs)
-    ahead = 1 / (1 - task.discount)
+    ahead = 1 / (1 - task.discount) if task.discount < 1 else 0.0  # all episodes end
     if log.terminated == 0 and ahead > longest:
         warn(
             f"nothing terminates, and discount {task.discount:g} looks {ahead:,.0f} steps ahead, further than the "
@@ -72,6 +88,11 @@ def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], si
             f"next states lie outside the states that were visited, in {_listed(names, outside)}: {names[j]!r} is from "
             f"{low[j]:.4g} to {high[j]:.4g} in states, from {next_low[j]:.4g} to {next_high[j]:.4g} in next states: "
             "values there are extrapolated"
+        )
+    if log.nowhere and isinstance(task.features, OneHot):
+        warn(
+            f"{counted(log.nowhere, 'row')} of {log.n:,} lead to states that OneHot leaves out, though "
+            f"{task.terminated!r} does not say that the task ends there: their value counts as 0"
         )
     if task.trace > 0:
         warn_of_breaks(task, logs, f"trace {task.trace:g}")
@@ -105,43 +126,42 @@ def _warn_of_importance(site: str, log: LogFacts, d: int) -> None:
         )
 
 
-def with_logs(reports: Sequence[SiteReport], logs: Sequence[LogFacts]) -> tuple[SiteReport, ...]:
-    """The sites' reports with what their logs say of themselves; logs : none for a regression."""
-    if not logs:
-        return tuple(reports)
-    return tuple(
-        replace(r, episodes=log.episodes, terminated=log.terminated, effective_rows=log.effective_rows)
-        for r, log in zip(reports, logs, strict=True)
-    )
-
-
 class Determination:
     """How well the data of all sites determine each coefficient, from the pieces that another pass goes through.
 
-    A : (d, d), of the shared system; weights, systems : of the N sites
+    A : (d, d), of the shared system; weights, n : (N,) of the sites, and their rows
     """
 
-    def __init__(self, A: Floats, weights: Floats, systems: Sequence[System]) -> None:
-        self._inverse, self._weights, self._systems = np.linalg.inv(A), weights, systems
-        self._variance = np.zeros((len(systems), len(A)))  # of the entries' means, by site
+    def __init__(self, A: Floats, weights: Floats, n: Codes) -> None:
+        self._inverse, self._weights, self._n = np.linalg.inv(A), weights, n
+        self._sums, self._seen = np.zeros((len(n), BATCHES, len(A))), np.zeros(len(n), np.int64)  # by batch of rows
 
-    def watched(self, c: int, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """The pieces of site c themselves."""
-        n = self._systems[c].n
-        batches = min(BATCHES, n)
-        ends = np.arange(1, batches + 1) * n // batches  # of each batch, in rows
-        sums, row = np.zeros((batches, len(self._inverse))), 0
+    def watched(self, start: int, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces themselves, whose sites count from `start`."""
         for p in pieces:
             entries = (p.u @ self._inverse.T) * p.v
-            first = int(np.searchsorted(ends, row, side="right"))
-            inside = [int(end) - row for end in ends[first:] if end - row < len(entries)]
-            parts = np.add.reduceat(entries, [0, *inside], axis=0)
-            sums[first : first + len(parts)] += parts
-            row += len(entries)
+            for c, rows in p.parts():
+                n, row = int(self._n[start + c]), int(self._seen[start + c])
+                batches = np.searchsorted(self._ends(n), row + np.arange(rows.stop - rows.start), side="right")
+                found, begins = np.unique(batches, return_index=True)
+                self._sums[start + c, found] += np.add.reduceat(entries[rows], begins, axis=0)
+                self._seen[start + c] += rows.stop - rows.start
             yield p
-        sizes = np.diff(ends, prepend=0)[:, None]
-        off = sums - sizes * (sums.sum(axis=0) / n)
-        self._variance[c] = np.sum(off**2, axis=0) / n**2 * batches / max(batches - 1, 1)
+
+    @staticmethod
+    def _ends(n: int) -> Codes:
+        """Of each batch of n rows."""
+        return np.arange(1, min(BATCHES, n) + 1) * n // min(BATCHES, n)
+
+    @property
+    def _variance(self) -> Floats:
+        """(N, d): of the entries' means."""
+        out = np.empty((len(self._n), len(self._inverse)))
+        for c, n in enumerate(self._n.tolist()):
+            batches, sums = min(BATCHES, n), self._sums[c, : min(BATCHES, n)]
+            off = sums - np.diff(self._ends(n), prepend=0)[:, None] * (sums.sum(axis=0) / n)
+            out[c] = np.sum(off**2, axis=0) / n**2 * batches / max(batches - 1, 1)
+        return out
 
     @property
     def F(self) -> Floats:

@@ -6,58 +6,131 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..checks import Floats
-from ..errors import SiteDataError
+from ..errors import SiteDataError, warn
 from ..problems.features import FeatureMap
 from ..theory.threads import cores, one_blas_thread
-from .identification import check_visited
-from .rows.columns import Columns, choose_columns, integers_error, may_number_states, no_weight
-from .rows.design import design_of, feature_names
-from .rows.log_facts import LogFacts
-from .rows.observe import FeatureScale, Piece, observations, recorded
-from .site_sums import CrossMoments, Summary, System, SystemSums, add_up, scale_of
-from .sites.missing_rows import MissingRows, MissingValuesError, missing_values
-from .sites.site_readers import Site
+from .columns import Columns, choose_columns, feature_names, integers_error, may_number_states
+from .design import design_of
+from .identification import check_logs
+from .rows import FeatureScale, LogFacts, Piece, recorded
+from .sums import SiteSums, Systems, no_weight, scale_of
+from .tables import Codes, DataTable, MemoryTable, MissingRows, MissingValuesError
 from .tasks import Regression, Task, Value
 
 FitProgress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
-MAX_READERS = 8  # sites that are read at the same time
+MAX_READERS = 8  # tables that are read at the same time
+MAX_GROUPS = 64  # of tables: between two of them progress is told, and a pass can be given up
+MANY_ROWS = 2**16  # of a table in memory: then it is read in parts, one for each core
+JOINED = 2**13  # rows: pieces of small tables are put together until they have as many
 T = TypeVar("T")
-Watch = Callable[[Iterable[T]], Iterator[T]]
+
+
+@dataclass(frozen=True, eq=False)
+class SiteGroup:
+    """Tables that are read one after the other; names : of their sites, the first of which is site `start` of all.
+
+    kept : their pieces in the original coordinates, where they fit into memory. Places of sites are those in `names`
+    """
+
+    tables: Sequence[DataTable]
+    names: Sequence[str]
+    start: int
+    kept: list[Piece] = field(default_factory=list)
+
+    def recorded(self, task: Task, columns: Columns, missing: MissingRows) -> Iterator[tuple[Floats, Piece]]:
+        """Features and observations of all tables, in the original coordinates."""
+        at = 0
+        small: list[Piece] = []
+        for table in self.tables:
+            apart = MissingRows(table.sites)
+            try:
+                for x, piece in recorded(table, task, columns, apart):
+                    moved = replace(piece, sites=piece.sites + at) if at else piece
+                    if len(self.tables) == 1 or isinstance(task, Value):
+                        yield x, moved
+                    elif sum(len(p.y) for p in small) + len(moved.y) <= JOINED:
+                        small.append(moved)
+                    else:
+                        yield from ((p.u, p) for p in (_joined(small), moved) if p is not None)
+                        small = []
+            except MissingValuesError:
+                pass
+            finally:
+                missing.add(apart, at)
+            at += len(table.sites)
+        yield from ((p.u, p) for p in (_joined(small),) if p is not None)
+        if missing.incomplete.any() and not (isinstance(task, Regression) and task.missing == "drop"):
+            raise MissingValuesError(missing.text())
+
+
+def _joined(pieces: list[Piece]) -> Piece | None:
+    """Pieces of a regression as one."""
+    if len(pieces) < 2:
+        return pieces[0] if pieces else None
+    first, sizes = pieces[0], np.array([len(p.y) for p in pieces])
+    begins = np.cumsum(sizes) - sizes
+
+    def put(name: str) -> Any:
+        held = [getattr(p, name) for p in pieces]
+        return None if any(h is None for h in held) else np.concatenate(held)
+
+    gaps = [np.zeros(len(p.y), np.int64) if p.gaps is None else p.gaps for p in pieces]
+    order = [p.order if isinstance(p.order, np.ndarray) else p.order + np.arange(len(p.y)) for p in pieces]
+    starts = np.concatenate([p.starts + b for p, b in zip(pieces, begins, strict=True)])
+    u = np.concatenate([p.u.T for p in pieces], axis=1).T  # column by column, as they are read
+    gap = None if all(p.gaps is None for p in pieces) else np.concatenate(gaps)
+    return Piece(
+        u,
+        u if first.u is first.v else np.concatenate([p.v for p in pieces]),
+        put("y"),
+        put("sites"),
+        starts,
+        put("root"),
+        put("cluster"),
+        put("offset"),
+        gap,
+        np.concatenate(order),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class PooledData:
-    """The sites with what their passes need; `kept` holds the pieces of each site, in the original coordinates, where
-    they fit into memory.
+    """All sites' data, and what passes over them need.
 
-    dropped : rows of each site that were left out because they lack a value
+    names : of the N sites; kept : whether rows are kept in memory
+    logs : of a value function, what each site's log says of itself
+    dropped : (N,) rows that were left out because they lack a value
+    mean, variance : (k + 1,) of the features and the target, over all sites
     """
 
-    sites: list[Site]
+    groups: Sequence[SiteGroup]
+    names: tuple[str, ...]
     task: Task
     columns: Columns
     scale: FeatureScale
-    kept: list[list[Piece]] | None
-    logs: Sequence[LogFacts] = ()  # of a value function
-    dropped: tuple[int, ...] = ()
-    moments: tuple[Floats, float] | None = None  # mean (k + 1,) of features and target, and variance of the target
+    kept: bool
+    logs: Sequence[LogFacts]
+    dropped: Codes
+    mean: Floats
+    variance: Floats
 
-    def pieces(self, c: int) -> Iterator[Piece]:
-        """The observations of site c, from memory or from its file."""
-        if self.kept is None:
-            return observations(self.sites[c], self.task, self.columns, self.scale)
-        return (p.scaled(self.scale) for p in self.kept[c])
+    def pieces(self, group: SiteGroup) -> Iterator[Piece]:
+        """The observations of a group's sites in the run's coordinates, from memory or from files."""
+        found: Iterable[Piece] = group.kept
+        if not self.kept:
+            found = (p for _, p in group.recorded(self.task, self.columns, MissingRows(group.names)))
+        return (p.scaled(self.scale) for p in found)
 
-    def each(self, what: str, report: FitProgress, work: Callable[[int, Iterator[Piece]], T]) -> list[T]:
-        """work(c, the pieces of site c) for every site."""
-        return _each(self.sites, self.task, what, report, lambda c, watch: work(c, watch(self.pieces(c))))
+    def each(self, what: str, report: FitProgress, work: Callable[[SiteGroup, Iterator[Piece]], T]) -> list[T]:
+        """work(group, its pieces) for every group."""
+        dim = self.scale.dim
+        return _each(self.groups, self.task, dim, what, report, lambda g, watch: work(g, watch(self.pieces(g))))
 
     @property
     def ridge(self) -> float:
@@ -69,106 +142,109 @@ class PooledData:
         return np.append(np.full(len(self.scale.centre), self.ridge), np.zeros(int(self.scale.intercept)))
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of the coefficients: the features' names, then "intercept" where there is one."""
-        names = feature_names(self.task, self.columns, len(self.scale.centre))
-        return (*names, "intercept") if self.scale.intercept else names
+    def coefficients(self) -> tuple[str, ...]:
+        """Their names: the features', then "intercept" where there is one."""
+        return coefficient_names(self.task, self.columns, len(self.scale.centre))
+
+
+def coefficient_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
+    """Of k features, and of the intercept where there is one."""
+    names = feature_names(task, columns, k)
+    return (*names, "intercept") if task.intercept else names
 
 
 def read(
-    sites: list[Site], task: Task, weight: str, memory: float, report: FitProgress
-) -> tuple[PooledData, Floats, list[System]]:
+    tables: Sequence[DataTable], task: Task, weight: str, memory: float, report: FitProgress, cluster: str | None = None
+) -> tuple[PooledData, Floats, Systems]:
     """The data with their scale, the weights of the sites, and their systems in the run's coordinates.
 
-    One pass over the files, whether features are to be standardised or not.
+    One pass over the files, whether features are to be standardised or not. cluster : the column of the clusters
     """
-    columns = choose_columns(task, sites)
-    design_of(task, columns.levels)  # made once, before threads ask for it
+    columns = choose_columns(task, tables, cluster=cluster)
+    design = design_of(task, columns.levels)  # made once, before threads ask for it
+    for text in design.cautions if design is not None else ():
+        warn(text)
+    groups = _grouped(tables)
+    names = tuple(name for group in groups for name in group.names)
     room, dropping = _Room(memory), isinstance(task, Regression) and task.missing == "drop"
-    in_all = 0 if dropping else sum(site.rows or 0 for site in sites)  # as far as that is known before rows are read
+    in_all = 0 if dropping else sum(table.rows or 0 for table in tables)  # as far as that is known before reading
+    missing = [MissingRows(group.names) for group in groups]
 
-    missing = [MissingRows(site.name) for site in sites]
-
-    def first(c: int, watch: Watch[Any]) -> tuple[FirstPass, list[Piece]] | None:
-        kept: list[Piece] = []
+    def first(group: SiteGroup, watch: Callable[[Iterable[Any]], Iterator[Any]]) -> FirstPass | None:
+        lacking = missing[groups.index(group)]
 
         def rows() -> Iterator[tuple[Floats, Piece]]:
-            for x, p in watch(recorded(sites[c], task, columns, missing[c])):
-                kept.append(p)
+            for x, p in watch(group.recorded(task, columns, lacking)):
+                group.kept.append(p)
                 if not room.take(p.nbytes, of=in_all * p.nbytes / max(len(p.y), 1)):
-                    kept.clear()
+                    group.kept.clear()
                 yield x, p
 
         try:
-            return first_pass(rows(), task, columns, sites[c].name), kept
+            return first_pass(rows(), task, columns, group.names)
         except MissingValuesError:
             return None
 
-    found = [one for one in _each(sites, task, "reading", report, first) if one is not None]
-    if len(found) < len(sites):
+    found = _each(groups, task, len(columns.all), "reading", report, first)
+    lacking = MissingRows(names)
+    for group, one in zip(groups, missing, strict=True):
+        lacking.add(one, group.start)
+    passes = [one for one in found if one is not None]
+    if len(passes) < len(groups):
         instead = "; missing='drop' (--missing drop) leaves such rows out" if isinstance(task, Regression) else ""
-        raise SiteDataError(missing_values([one for one in missing if one.incomplete], len(sites), instead))
-    passes = [one for one, _ in found]
+        raise SiteDataError(lacking.text(instead))
     if all(one.integers for one in passes):
-        raise integers_error(sites[0].name, columns.state[0])
-    parts = [one.summary for one in passes]
-    counts = np.array([p.count for p in parts])  # by the rows' weights, where they have any
-    for site in (site for site, count in zip(sites, counts, strict=True) if count == 0):
-        raise no_weight(site.name, columns.row_weights)
-    weights = np.full(len(sites), 1 / len(sites)) if weight == "sites" else counts / counts.sum()
-    k = len(parts[0].mean) - 1
-    for site, part in zip(sites, parts, strict=True):
-        if len(part.mean) - 1 != k:
-            rule = f"the feature map must give as many features at every site, {k} at {sites[0].name}"
-            raise SiteDataError(f"{rule}; got {len(part.mean) - 1} at {site.name}")
-    logs = [one.log for one in passes if one.log is not None]
+        raise integers_error(names[0], columns.state[0])
+    sums = SiteSums.joined([one.sums for one in passes])
+    for c in np.flatnonzero(sums.mass == 0).tolist():
+        raise no_weight(names[c], columns.row_weights)
+    weights = np.full(len(names), 1 / len(names)) if weight == "sites" else sums.mass / sums.mass.sum()
+    features = feature_names(task, columns, sums.origin.shape[1] - 1)
+    logs = [log for one in passes for log in one.logs]
     if isinstance(task, Value):
-        check_visited(task, logs, feature_names(task, columns, k), [s.name for s in sites])
-    scale = scale_of(task, parts, weights, feature_names(task, columns, k), [s.name for s in sites])
-    kept = [pieces for _, pieces in found] if room.left >= 0 else None
-    dropped = tuple(one.incomplete for one in missing)
-    data = PooledData(sites, task, columns, scale, kept, logs, dropped, _moments(parts, weights))
-    return data, weights, [one.sums.in_scale(scale).system(data.penalty) for one in passes]
+        check_logs(task, logs, features, names)
+    mean, variance = sums.pooled(weights)
+    where = names[0] if len(names) == 1 else f"all {len(names)} sites ({names[0]}, ...)"
+    scale = scale_of(task, mean, variance, sums.largest.max(axis=0), features, where)
+    kept = room.left >= 0
+    data = PooledData(groups, names, task, columns, scale, kept, logs, lacking.incomplete, mean, variance)
+    return data, weights, sums.systems(scale, data.penalty)
 
 
 @dataclass(frozen=True, eq=False)
 class FirstPass:
-    """What one pass over a site's rows gives; integers : whether states seem to be numbers of states."""
+    """What one pass over rows gives; integers : whether states seem to be numbers of states; logs : of each site."""
 
-    summary: Summary
-    sums: CrossMoments | SystemSums
+    sums: SiteSums
     integers: bool
-    log: LogFacts | None = None
-
-    @classmethod
-    def of(cls, x: Floats, p: Piece, task: Task, columns: Columns) -> FirstPass:
-        """Of one piece: its features (n, d) and the observations made of them."""
-        features = x[:, : x.shape[1] - task.intercept]
-        if isinstance(task, Regression):
-            moments = CrossMoments.of(features, p.y, p.root)
-            return cls(moments.summary, moments, False)
-        return cls(Summary.of(features, p.y), SystemSums.of(p), may_number_states(task, columns, x), p.log)
-
-    def __add__(self, other: FirstPass) -> FirstPass:
-        sums = self.sums + other.sums  # type: ignore[operator]  # both are of one task
-        log = None if self.log is None or other.log is None else self.log + other.log
-        return FirstPass(self.summary + other.summary, sums, self.integers and other.integers, log)
+    logs: Sequence[LogFacts]
 
 
-def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Columns, name: str) -> FirstPass:
-    """The sums of rows as they are `recorded`, in the original coordinates; name : of the site, for errors."""
-    with np.errstate(over="ignore", invalid="ignore"):  # check_size says it in words
-        total = add_up((FirstPass.of(x, p, task, columns) for x, p in rows), name)
-    total.summary.check_size(name)
-    return total
+def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Columns, names: Sequence[str]) -> FirstPass:
+    """The sums of rows as they are `recorded`, in the original coordinates; names : of the sites."""
+    sums, integers, logs = SiteSums(names), True, dict[int, LogFacts]()
+    with np.errstate(over="ignore", invalid="ignore"):  # `check` says it in words
+        for x, p in rows:
+            sums.add(x[:, : x.shape[1] - task.intercept], p)
+            integers = integers and may_number_states(task, columns, x)
+            for c, log in zip(p.sites.tolist(), p.logs, strict=False):
+                logs[c] = logs[c] + log if c in logs else log
+    sums.check()
+    return FirstPass(sums, integers, [logs[c] for c in sorted(logs)])
 
 
-def _moments(parts: list[Summary], weights: Floats) -> tuple[Floats, float]:
-    """The mean of features and target, and the variance of the target, over all sites; weights : (N,), of the sites."""
-    means = np.stack([p.mean for p in parts])
-    mean = weights @ means
-    within = np.array([p.scatter[-1] / p.count for p in parts])
-    return mean, float(weights @ (within + (means[:, -1] - mean[-1]) ** 2))
+def _grouped(tables: Sequence[DataTable]) -> list[SiteGroup]:
+    """Tables in groups: one by one where they are few, else so many together that there are not too many groups."""
+    out: list[SiteGroup] = []
+    start = 0
+    if len(tables) == 1 and isinstance(tables[0], MemoryTable) and (tables[0].rows or 0) >= MANY_ROWS:
+        tables = tables[0].parts(cores())
+    for some in np.array_split(np.arange(len(tables)), min(len(tables), MAX_GROUPS)):
+        group = [tables[t] for t in some.tolist()]
+        names = [name for table in group for name in table.sites]
+        out.append(SiteGroup(group, names, start))
+        start += len(names)
+    return out
 
 
 class _Room:
@@ -186,17 +262,23 @@ class _Room:
 
 
 class _Stopped(Exception):
-    """Another site's pass has failed, or was interrupted: this one need not go on."""
+    """Another group's pass has failed, or was interrupted: this one need not go on."""
 
 
 def _each(
-    sites: list[Site], task: Task, what: str, report: FitProgress, work: Callable[[int, Watch[Any]], T]
+    groups: Sequence[SiteGroup],
+    task: Task,
+    dim: int,
+    what: str,
+    report: FitProgress,
+    work: Callable[[SiteGroup, Any], T],
 ) -> list[T]:
-    """work(c, watch) for every site, several at a time where the machine has the cores; errors in the sites' order.
+    """work(group, watch) for every group, several at a time where the machine has the cores; errors in their order.
 
+    dim : of the products that the work is made of
     watch : goes round what the work goes through, so that it ends soon after an error or an interruption
     """
-    N = len(sites)
+    N = sum(len(group.names) for group in groups)
     stop = threading.Event()
 
     def watch(items: Iterable[Any]) -> Iterator[Any]:
@@ -206,13 +288,12 @@ def _each(
             yield item
 
     out = []
-    threads = _threads(task, N)
-    limited = one_blas_thread() if threads > 1 else nullcontext()
-    with ThreadPoolExecutor(threads) as pool, limited:
-        futures = [pool.submit(work, c, watch) for c in range(N)]
+    threads = _threads(task, len(groups))
+    with ThreadPoolExecutor(threads) as pool, one_blas_thread(1 if threads > 1 else dim):
+        futures = [pool.submit(work, group, watch) for group in groups]
         try:
-            for c, future in enumerate(futures):
-                report(what, c, N)
+            for group, future in zip(groups, futures, strict=True):
+                report(what, group.start, N)
                 out.append(future.result())
         except BaseException:
             stop.set()
@@ -222,8 +303,8 @@ def _each(
     return out
 
 
-def _threads(task: Task, N: int) -> int:
-    """As many as there are cores, but pieces of few sites in memory at a time; one for a feature map of the user's own,
-    which may not bear more."""
+def _threads(task: Task, groups: int) -> int:
+    """As many as there are cores, but pieces of few tables in memory at a time; one for a feature map of the user's
+    own, which may not bear more."""
     own = None if isinstance(task, Regression) else task.features
-    return min(N, cores(), MAX_READERS) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
+    return min(groups, cores(), MAX_READERS) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1

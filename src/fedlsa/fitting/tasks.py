@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -14,10 +16,46 @@ from ..formatting import Settings
 from ..frozen import ReadOnly, frozen
 
 Names = str | Sequence[str]
-COVARIANCES = ("classical", "HC0", "HC1", "HC2", "HC3", "HAC")
-CLUSTERED = ("HC0", "HC1", "HC3")  # which have a cluster-robust form here
+COVARIANCES = ("classical", "HC0", "HC1", "HC2", "HC3", "CR0", "CR1", "CR3", "HAC")
+CLUSTERED = ("CR0", "CR1", "CR3", "HC0", "HC1", "HC3")  # with clusters; HC1 is then CR1
 MISSING = ("error", "drop")
 SITES = "sites"  # as a cluster: each site is one
+
+
+ELSEWHERE = {  # what statsmodels and pandas call it: what it is called here
+    "formula": "target of fl.Regression",
+    "data": "sites",
+    "groups": "cluster of fl.fit",
+    "cluster": "cluster of fl.fit",
+    "covariance": "covariance of fl.fit",
+    "cov_type": "covariance of fl.fit",
+    "vcov": "covariance of fl.fit",
+    "maxlags": "lag of fl.fit",
+    "weights": "row_weights of fl.Regression",
+    "exog": "columns of fl.Regression",
+    "endog": "target of fl.Regression",
+    "fit_intercept": "intercept of fl.Regression",
+    "alpha": "ridge of fl.Regression",
+    "gamma": "discount of fl.Value",
+    "lambda_": "trace of fl.Value",
+    "thousands": "decimal of fl.fit, the other mark",
+    "sep": "the header of the file",
+}
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def explains_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: an argument that there is not, by a name that other packages have, leads to ours."""
+
+    @wraps(function)
+    def explaining(*arguments: P.args, **options: P.kwargs) -> R:
+        known = signature(function).parameters
+        for name in (name for name in options if name not in known and name in ELSEWHERE):
+            raise ArgumentTypeError(f"there is no argument {name!r}; it is {ELSEWHERE[name]}")
+        return function(*arguments, **options)
+
+    return explaining
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,9 +70,6 @@ class Regression(Settings, ReadOnly):
     ridge : of the coefficients of the standardised features, or of the features as they are; never of the intercept
     row_weights : column of weights w of at least 0, in inverse proportion to the noise's variance, as in WLS
     offset : column that is taken from the target before the fit, and added to what is predicted
-    cluster : column whose equal values, at one site, have correlated errors; "sites" makes a cluster of each site
-    covariance : "classical" (errors of one variance), "HC0" to "HC3" (of any), or "HAC" (correlated in time). With
-        cluster HC0, HC1 and HC3 are cluster-robust (CR0, CR1, CR3). By default "HC3", and "HAC" where a fit has a lag
     missing : "error" where a row lacks a value that is needed, or "drop" such rows and count them
 
     >>> fl.Regression("y", columns=["age", "dose"], ridge=0.1).columns
@@ -48,8 +83,6 @@ class Regression(Settings, ReadOnly):
     ridge: float = 0.0
     row_weights: str | None = None
     offset: str | None = None
-    cluster: str | None = None
-    covariance: str | None = None
     missing: str = "error"
 
     def __post_init__(self) -> None:
@@ -58,14 +91,9 @@ class Regression(Settings, ReadOnly):
             if self.formula is not None:
                 raise ArgumentError(f"columns must not be given beside a formula, which names them; got {self.columns}")
             object.__setattr__(self, "columns", _names("columns", self.columns))
-        for field in ("row_weights", "offset", "cluster"):
+        for field in ("row_weights", "offset"):
             if getattr(self, field) is not None:
                 _name(field, getattr(self, field))
-        if self.covariance is not None:
-            checks.choice("covariance", self.covariance, COVARIANCES)
-            if self.cluster is not None and self.covariance not in CLUSTERED:
-                rule = f"covariance must be one of {', '.join(CLUSTERED)} where cluster is given"
-                raise ArgumentError(f"{rule}; got {self.covariance!r}")
         checks.choice("missing", self.missing, MISSING)
         checks.boolean("intercept", self.intercept)
         if self.formula is not None:
@@ -75,7 +103,7 @@ class Regression(Settings, ReadOnly):
 
     def _take_intercept(self, formula: str) -> None:
         """The intercept is the formula's: - 1 leaves it out."""
-        from .rows.formulas import parse_formula
+        from .formulas import parse_formula
 
         said = parse_formula(formula).intercept
         if said and not self.intercept:
@@ -94,7 +122,7 @@ class Regression(Settings, ReadOnly):
         """The column of the target; of a formula, the first on its left side."""
         if self.formula is None:
             return self.target
-        from .rows.formulas import parse_formula
+        from .formulas import parse_formula
 
         return parse_formula(self.formula).target.columns[0]
 
@@ -111,7 +139,7 @@ class Regression(Settings, ReadOnly):
 class Value(Settings, ReadOnly):
     """The value function of the policy that made the logs, by TD(0) or TD(lambda) (eq:matr_A_def_td_app).
 
-    discount : how much a reward counts one step later (the paper's gamma), at least 0 and below 1
+    discount : how much a reward counts one step later (the paper's gamma), from 0 to 1; 1 where every episode ends
     trace : how far a TD error reaches back (lambda), from 0, the last step alone, to 1, the whole episode
     state, next_state : columns before and after a transition, a list of names or the prefix that they share
     reward : column of the rewards
@@ -145,7 +173,7 @@ class Value(Settings, ReadOnly):
     numbers: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "discount", checks.real("discount", self.discount, at_least=0, below=1))
+        object.__setattr__(self, "discount", checks.real("discount", self.discount, at_least=0, at_most=1))
         object.__setattr__(self, "trace", checks.real("trace", self.trace, at_least=0, at_most=1))
         for field in ("state", "next_state"):
             given = getattr(self, field)
@@ -169,6 +197,10 @@ WEIGHTS = ("sites", "samples")
 # coefficients, sites and rows up to which a run on rows is planned and done in two seconds of one core, however nearly
 # columns determine one another: 1.7 s at most were measured. With 4 coefficients it may take 30 s, with 14 it takes 40
 QUICK_ON_ROWS = 3, 10, 10_000
+
+
+Regression.__init__ = explains_keywords(Regression.__init__)  # type: ignore[method-assign]
+Value.__init__ = explains_keywords(Value.__init__)  # type: ignore[method-assign]
 
 
 def checked_weight(task: Task, weight: str | None) -> str:

@@ -327,7 +327,8 @@ def from_minari(
         importance = checks.entries("importance", importance, rule)
         if len(importance) != len(held):
             raise ArgumentTypeError(f"importance must be {rule}; got {len(importance)}")
-    logs = [_dataset_log(f"datasets[{m}]", entry, m, importance) for m, entry in enumerate(held)]
+    each = importance if isinstance(importance, list) else [importance] * len(held)
+    logs = [dataset_log(f"datasets[{m}]", entry, own) for m, (entry, own) in enumerate(zip(held, each, strict=True))]
     return from_logs(logs, features, discount, trace=trace, weights=weights, assignment=assignment)
 
 
@@ -350,8 +351,8 @@ def _loaded(name: str, entry: Any) -> Any:
         raise ArgumentError(f"{rule}; got {checks.show(str(Path(entry)))}") from None
 
 
-def _dataset_log(name: str, entry: Any, m: int, importance: Any) -> Log:
-    """All episodes of a data set, one after the other."""
+def dataset_log(name: str, entry: Any, importance: Any = None) -> Log:
+    """All episodes of a data set, one after the other; name : how errors call it; the rest as for `from_minari`."""
     dataset = _loaded(name, entry)
     space, spaces = dataset.observation_space, gymnasium().spaces
     if not isinstance(space, spaces.Discrete) and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
@@ -373,7 +374,7 @@ def _dataset_log(name: str, entry: Any, m: int, importance: Any) -> Log:
         raise ArgumentError(f"{name} must hold at least one transition; got none")
     state, action, reward, after, over, cut = (np.concatenate(column) for column in zip(*parts, strict=True))
     number = np.int64 if isinstance(space, spaces.Discrete) else np.float64
-    rho = importance(state, action) if callable(importance) else None if importance is None else importance[m]
+    rho = importance(state, action) if callable(importance) else importance
     if rho is not None:
         rho = checks.array(f"importance for {name}", rho, (len(state),))
     return Log(state.astype(number), action, reward.astype(np.float64), after.astype(number), over, cut, rho)

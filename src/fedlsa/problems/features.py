@@ -30,6 +30,11 @@ class FeatureMap(Settings, ABC):
     def dim(self) -> int:
         """The number d of features."""
 
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Of the d features, as coefficients are called."""
+
     @abstractmethod
     def __call__(self, states: ArrayLike) -> Floats:
         """Features (n, d) of n states."""
@@ -119,6 +124,10 @@ class OneHot(FeatureMap):
     def dim(self) -> int:
         return self.states - len(self.without)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"state {s}" for s in range(self.states) if s not in self.without)
+
     def __call__(self, states: ArrayLike) -> Floats:
         s = numbered(states, self.states)
         self._room(len(s))
@@ -159,6 +168,10 @@ class Aggregation(FeatureMap):
     @property
     def dim(self) -> int:
         return self.groups if isinstance(self.groups, int) else max(self.groups) + 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"group {g}" for g in range(self.dim))
 
     def __call__(self, states: ArrayLike) -> Floats:
         s = numbered(states, self.states)
@@ -212,6 +225,12 @@ class TileCoding(BoxMap):
     def dim(self) -> int:
         return self.tilings * (math.prod(self.tiles) - 1) + 1  # type: ignore[arg-type]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        each = math.prod(self.tiles)  # type: ignore[arg-type]
+        rest = [f"tiling {t}, tile {j}" for t in range(1, self.tilings) for j in range(each - 1)]
+        return (*(f"tiling 0, tile {j}" if rest else f"tile {j}" for j in range(each)), *rest)
+
     @cached_property
     def _shifts(self) -> Floats:
         """(tilings, k): displacements in tiles; along each coordinate every grid has its own."""
@@ -253,6 +272,12 @@ class Fourier(BoxMap):
     def dim(self) -> int:
         k = len(self.low)
         return int(math.comb(self.order + k, k) if self.total else (self.order + 1) ** k)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The state's coordinates are x0, x1, ..., each from 0 to 1."""
+        terms = [[f"{c} x{i}".removeprefix("1 ") for i, c in enumerate(row) if c] for row in self.frequencies.tolist()]
+        return tuple(f"cos(pi ({' + '.join(row)}))" if row else "constant" for row in terms)
 
     @cached_property
     def frequencies(self) -> Integers:
@@ -315,6 +340,11 @@ class RadialBasis(BoxMap):
         return len(self.centres) if self._listed else math.prod(self._grid)  # type: ignore[arg-type]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        low, high = np.array(self.low), np.array(self.high)
+        return tuple(f"bump at {', '.join(f'{x:.4g}' for x in row)}" for row in low + self._points * (high - low))
+
+    @property
     def _widths(self) -> Floats:
         """(k,): standard deviations along the sides of the box."""
         k = len(self.low)
@@ -372,6 +402,19 @@ def apply(features: Any, states: ArrayLike, name: str = "features") -> Floats:
     out = checks.array(f"what {name} gives for {len(batch)} states", _dense(out), (len(batch), "d"))
     _columns(name, out)
     return out
+
+
+def names_of(features: Any, d: int) -> tuple[str, ...]:
+    """Of the d features that `apply` gives: the map's own, or those of a transformer; else "feature 0", ..."""
+    names: Any = ()
+    if isinstance(features, FeatureMap):
+        names = features.names
+    elif hasattr(features, "get_feature_names_out"):
+        try:
+            names = tuple(map(str, features.get_feature_names_out()))
+        except Exception:  # scikit-learn's transformers refuse for reasons of their own, and names are not needed
+            names = ()
+    return names if len(set(names)) == d else tuple(f"feature {j}" for j in range(d))
 
 
 def _transformed(transformer: Any, batch: Any, name: str) -> Any:

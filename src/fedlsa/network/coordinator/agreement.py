@@ -14,7 +14,8 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, NetworkError
-from ...fitting.rows.columns import Columns
+from ...fitting.columns import Columns
+from ...fitting.design import design_of
 from ...fitting.tasks import checked_weight
 from ..disk import read_json, write_json
 from ..folder.certificates import check_site
@@ -183,7 +184,8 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         return None
     design = common_design([AgreedDesign.from_text(said.design) for said in described], sites)
     names = list(coefficient_names(task, Columns(design.columns, (), "", levels=design.levels)))
-    for text in look_alikes(design)[:10]:
+    formula = design_of(task, design.levels)
+    for text in (*look_alikes(design)[:10], *map(printable, formula.cautions if formula is not None else ())):
         run.note("levels", text=text)
     rows, weight = [said.rows for said in described], checked_weight(task, options.weight)
     weights = weights_of(rows, weight, options.max_weight)

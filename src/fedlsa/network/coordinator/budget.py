@@ -373,20 +373,25 @@ def _too_small(
 def example_moments(files: Sequence[Path], task: Task) -> tuple[Moments, int]:
     """The moments of one file per site that resembles its own, in the coordinates that a run on them would have;
     and the rows of the smallest. Each has the same weight."""
-    from ...fitting.rows.columns import (
+    from ...fitting.columns import (
         choose_columns,  # readers of tables load the compiler, which other plans do not need
     )
-    from ...fitting.site_sums import scale_of
-    from ...fitting.sites.site_readers import open_sites
+    from ...fitting.sites import open_tables
+    from ...fitting.sums import scale_of
     from ..protocol.agreed_design import AgreedDesign
     from ..site.facts import MOMENTS, measure, view
 
-    sites = open_sites(list(files), task)
+    sites = open_tables(list(files), task)
     design = AgreedDesign.of(choose_columns(task, sites))
     seen = [view(site, task, design) for site in sites]
     names, N = seen[0].names, len(sites)
     weights, k = np.full(N, 1 / N), len(names) - task.intercept
-    scale = scale_of(task, [own.summary for own in seen], weights, list(names[:k]), [site.name for site in sites])
+    means = np.stack([own.summary.mean for own in seen])
+    within = np.stack([own.summary.scatter / own.summary.n for own in seen])
+    largest = np.max([own.summary.largest for own in seen], axis=0)
+    variance = within.mean(axis=0) + means.var(axis=0)
+    where = f"all {N} files ({sites[0].name}, ...)"
+    scale = scale_of(task, means.mean(axis=0), variance, largest, names[:k], where)
     found = [measure(site, task, scale, True, design)[1] for site in sites]
     shared = [moments for moments in found if moments is not None]
     if len(shared) < N:

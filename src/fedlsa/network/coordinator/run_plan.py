@@ -44,9 +44,8 @@ from ... import checks
 from ...algorithms import METHODS, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
-from ...fitting.rows.observe import FeatureScale
-from ...fitting.site_sums import System, scale_of, unscaled
-from ...fitting.solutions import solution
+from ...fitting.rows import FeatureScale
+from ...fitting.sums import Systems, scale_of, unscaled
 from ...fitting.tasks import Task
 from ...theory.exact_curves import exact
 from ...theory.planner import MAX_EXACT_DIM, Plan, plan
@@ -104,7 +103,8 @@ def scale_from(sums: Sequence[int] | None, task: Task, names: Sequence[str], sit
     pooled = pooled_summary(sums)
     if len(pooled.mean) != k + 1:
         raise SiteDataError(f"the sites sent sums of {len(pooled.mean)} columns for {len(names)} coefficients")
-    return scale_of(task, [pooled], np.ones(1), list(names[:k]), [f"all {len(sites)} sites ({sites[0]}, ...)"])
+    where = f"all {len(sites)} sites ({sites[0]}, ...)"
+    return scale_of(task, pooled.mean, pooled.scatter, pooled.largest, names[:k], where)
 
 
 def plan_from_scalars(
@@ -237,8 +237,8 @@ def shared(measurements: Sequence[Measurement], weights: Floats, local: str = "r
 def one_shot(measurements: Sequence[Measurement], weights: Floats, names: Sequence[str]) -> Floats:
     """The solution (d,), in the run's coordinates, of the system that the sites share, from their moments at once."""
     m = shared(measurements, weights)
-    systems = [System(said.rows, A, b, said.rows) for said, A, b in zip(measurements, m.A_bar, m.b_bar, strict=True)]
-    return solution(systems, np.asarray(weights, np.float64), names)[1]
+    rows = np.array([said.rows for said in measurements])
+    return Systems(rows, m.A_bar, m.b_bar, rows.astype(np.float64)).solution(np.asarray(weights, np.float64), names)[1]
 
 
 def _seconds(value: float) -> str:

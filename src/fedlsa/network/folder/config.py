@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError
 from ...files import reason
-from ...fitting import Regression, Value, models
+from ...fitting import Regression, Value, model_files
 from ...fitting.tasks import Task
 from .. import disk
 from ..protocol.run_settings import plain_name
@@ -24,8 +24,6 @@ PORT = 9092
 VERSION = 1  # of network.toml and site.toml
 NOT_HERE = {
     "row_weights": "whose sites count rows",
-    "cluster": "whose runs give no error bars",
-    "covariance": "whose runs give no error bars",
 }  # of a regression
 
 
@@ -68,12 +66,12 @@ def check_task(task: Task) -> None:
 def task_text(task: Task) -> str:
     """A task as JSON on one line, every number to its last bit; features that are code cannot be sent."""
     check_task(task)
-    content = models.to_plain(task)
+    content = model_files.to_plain(task)
     features = content.get("features")
-    if isinstance(features, dict) and models.LOST in features:
+    if isinstance(features, dict) and model_files.LOST in features:
         raise ArgumentError(
             "the task's features must be a map of fl.problems.features, a table or columns, for a file must hold them; "
-            f"got code ({features[models.LOST]})"
+            f"got code ({features[model_files.LOST]})"
         )
     return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
@@ -81,7 +79,7 @@ def task_text(task: Task) -> str:
 def task_from_text(text: str) -> Task:
     """The task that `task_text` wrote."""
     try:
-        return models.task_from_plain(json.loads(text), Path("task"))
+        return model_files.task_from_plain(json.loads(text), Path("task"))
     except FedLSAError:
         raise
     except Exception as error:  # text that was edited by hand can go wrong anywhere

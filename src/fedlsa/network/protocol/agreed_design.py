@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ...errors import MessageError, SiteDataError
-from ...fitting.rows.columns import Columns
-from ...fitting.rows.levels import MAX_LEVELS, Levels, agree_levels, kind_of
-from ...fitting.site_sums import Summary
+from ...fitting.columns import Columns
+from ...fitting.design import MAX_LEVELS, Levels, agree_levels
+from ...fitting.formulas import kind_of
+from ...fitting.sums import Summary
 from ...fitting.tasks import Regression, Task
 from .records import printable
 
@@ -160,7 +161,8 @@ def pooled_summary(sums: Sequence[int]) -> Summary:
     if any(float(v) < -1e-9 * float(e) for v, e in zip(variance, square, strict=True)):
         raise MessageError("the sums of all sites must have mean squares above squared means; they have not")
     scatter = np.array([float(max(v, Fraction(0))) for v in variance])
-    return Summary(1, np.array([float(m) for m in mean]), scatter, np.sqrt([max(float(e), 0.0) for e in square]))
+    largest = np.sqrt([max(float(e), 0.0) for e in square])
+    return Summary(1, np.array([float(m) for m in mean]), scatter, largest, 1.0)
 
 
 def plan_sums(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -19,16 +19,14 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from ...fitting.reading import PooledData, first_pass
-from ...fitting.rows.columns import Columns, integers_error, listed
-from ...fitting.rows.design import feature_count
-from ...fitting.rows.formulas import parse_formula
-from ...fitting.rows.levels import Levels, kind_of, level_counts
-from ...fitting.rows.observe import FeatureScale, Piece, observations, recorded
-from ...fitting.site_sums import Summary, SystemSums, add_up, unscaled
-from ...fitting.sites.missing_rows import MissingRows
-from ...fitting.sites.site_readers import Site
-from ...fitting.solutions import null_space
+from ...fitting.columns import Columns, feature_count, integers_error
+from ...fitting.design import Levels, level_counts
+from ...fitting.formulas import kind_of, parse_formula
+from ...fitting.reading import coefficient_names as fitted_names
+from ...fitting.reading import first_pass
+from ...fitting.rows import FeatureScale, Piece, observations, recorded
+from ...fitting.sums import Summary, Systems, null_space, unscaled
+from ...fitting.tables import DataTable, MissingRows, listed
 from ...fitting.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.linear import symkron, triangle
@@ -52,7 +50,7 @@ class TableView:
     columns: Columns
     names: tuple[str, ...]
     summary: Summary
-    sums: SystemSums
+    system: Systems  # without the ridge, of one site
     facts: TableFacts
     digest: str  # another one where any row has changed, in whatever order they come
     dropped: int  # rows that lack a value and are left out, which nobody but the site's own person is told
@@ -81,25 +79,23 @@ class SharedMoments(NamedTuple):
 
 def coefficient_names(task: Task, columns: Columns) -> tuple[str, ...]:
     """Of the coefficients of features that are made of these columns."""
-    scale = unscaled(feature_count(task, columns), task.intercept)
-    return tuple(printable(name) for name in PooledData([], task, columns, scale, None).names)
+    return tuple(printable(name) for name in fitted_names(task, columns, feature_count(task, columns)))
 
 
-def view(site: Site, task: Task, design: AgreedDesign | None = None) -> TableView:
+def view(site: DataTable, task: Task, design: AgreedDesign | None = None) -> TableView:
     """Read every row once, as a run would. Data that cannot be used: SiteDataError.
 
     design : what all sites agreed on; by default the columns as this table has them
     """
     columns = site_columns(site, task, design)
     coded = columns if design is not None else replace(columns, levels=_with_bases(task, columns.levels))
-    counts, missing = _Rarity(), MissingRows(site.name)
+    counts, missing = _Rarity(), MissingRows(site.sites)
     pieces = counts.watch(recorded(site, task, coded, missing))
-    found = first_pass(pieces, task, coded, site.name)
+    found = first_pass(pieces, task, coded, site.sites)
     if found.integers:
         raise integers_error(site.name, columns.state[0])
-    summary = found.summary
-    scale = unscaled(len(summary.mean) - 1, task.intercept)
-    sums = found.sums.in_scale(scale)
+    summary = found.sums.summary()
+    system = found.sums.systems(unscaled(len(summary.mean) - 1, task.intercept), 0.0)
     names = coefficient_names(task, coded)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
     found_levels = level_counts(site, task) if design is None else {}  # those of a design are no news
@@ -108,7 +104,7 @@ def view(site: Site, task: Task, design: AgreedDesign | None = None) -> TableVie
     if isinstance(task, Regression) and task.formula is not None and parse_formula(task.formula).calculates:
         leverage = row_sizes(lambda: (piece for _, piece in recorded(site, task, coded))).leverage
     facts = TableFacts(summary.n, columns.all, rarest, levels, leverage)
-    return TableView(columns, names, summary, sums, facts, f"{counts.checksum:016x}", missing.incomplete)
+    return TableView(columns, names, summary, system, facts, f"{counts.checksum:016x}", int(missing.incomplete[0]))
 
 
 def _with_bases(task: Task, levels: Levels) -> Levels:
@@ -118,16 +114,15 @@ def _with_bases(task: Task, levels: Levels) -> Levels:
     factors = [f for f in parse_formula(task.formula).factors.values() if f.contrast is not None]
     bases = [(f.columns[0], base) for f in factors if f.contrast and (base := f.contrast[1].get("base")) is not None]
     return tuple(
-        (c, tuple(sorted({*own, *(b for column, b in bases if column == c and kind_of(b) == kind_of(own[0]))})))
+        (c, tuple(dict.fromkeys([*own, *(b for column, b in bases if column == c and kind_of(b) == kind_of(own[0]))])))
         for c, own in levels
     )
 
 
-def check(site: Site, task: Task) -> list[str]:
+def check(site: DataTable, task: Task) -> list[str]:
     """Read every row once, as a run would; what was found, in plain words. Data that cannot be used: SiteDataError."""
     seen = view(site, task)
-    columns, summary, sums = seen.columns, seen.summary, seen.sums
-    d = len(sums.b)
+    columns, summary, d = seen.columns, seen.summary, seen.system.b.shape[1]
     lines = [f"{site.name}: {summary.n:,} rows, all of them read; every value that the task needs is there and finite."]
     if seen.dropped:
         lines.append(f"{seen.dropped:,} more rows lack a value that the task needs, and are left out.")
@@ -151,57 +146,54 @@ def check(site: Site, task: Task) -> list[str]:
     if constant.any():
         same = [n for n, c in zip(seen.names, constant, strict=False) if c]
         lines.append(f"Note: {listed(same)} never varies here; other sites must vary it.")
-    elif len(null_space(sums.system(ridge_of(task)).A)):
+    elif len(null_space(seen.system.A[0] + ridge_of(task) * np.eye(d))):
         lines.append("Note: these rows alone do not determine all coefficients; those of the other sites must help.")
     return lines
 
 
 def measure(
-    site: Site, task: Task, scale: FeatureScale, share_moments: bool = False, design: AgreedDesign | None = None
+    site: DataTable, task: Task, scale: FeatureScale, share_moments: bool = False, design: AgreedDesign | None = None
 ) -> tuple[Scalars, SharedMoments | None]:
     """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS."""
     columns, ridge, d = site_columns(site, task, design), ridge_of(task), scale.dim
     check_scale(task, columns, scale)
-    sums, W = _moments(observations(site, task, columns, scale), site.name, d)
-    own = sums.system(ridge)
-    free = len(null_space(own.A)) > 0
-    theta = np.asarray(
-        np.linalg.lstsq(own.A, own.b, rcond=1e-12)[0] if free else np.linalg.solve(own.A, own.b), np.float64
-    )
-    values = np.linalg.eigvalsh((own.A + own.A.T) / 2)
-    bare = own.A - ridge * np.eye(d)
-    squares = W[:d, :d] + ridge * (bare + bare.T) + ridge**2 * np.eye(d)
+    bare, W = _moments(observations(site, task, columns, scale), site.sites, d)
+    A, b = bare.A[0] + ridge * np.eye(d), bare.b[0]
+    free = len(null_space(A)) > 0
+    theta = np.asarray(np.linalg.lstsq(A, b, rcond=1e-12)[0] if free else np.linalg.solve(A, b), np.float64)
+    values = np.linalg.eigvalsh((A + A.T) / 2)
+    squares = W[:d, :d] + ridge * (bare.A[0] + bare.A[0].T) + ridge**2 * np.eye(d)
     uneven = np.sqrt(max(float(np.linalg.eigvalsh(squares)[-1]), 0.0) / (TAILS * (d + 2)))
-    noise = max(_noise_at(theta, sums, W), _noise_at(np.zeros(d), sums, W))
+    noise = max(_noise_at(theta, bare, W), _noise_at(np.zeros(d), bare, W))
     scalars = Scalars(float(values[0]), float(max(values[-1], uneven)), noise)
     if not share_moments or d > MOMENTS:
         return scalars, None
-    return scalars, SharedMoments(own.A, own.b, _noise_map(observations(site, task, columns, scale), sums))
+    return scalars, SharedMoments(A, b, _noise_map(observations(site, task, columns, scale), bare))
 
 
-def _moments(pieces: Iterable[Piece], name: str, d: int) -> tuple[SystemSums, Floats]:
-    """Sums of u v^T and y u, and W : (d + 1, d + 1)."""
+def _moments(pieces: Iterable[Piece], names: Sequence[str], d: int) -> tuple[Systems, Floats]:
+    """The means of u v^T and y u, and W : (d + 1, d + 1)."""
     W = np.zeros((d + 1, d + 1))
 
-    def weigh(p: Piece) -> SystemSums:
+    def weigh(p: Piece) -> Piece:
         w = np.column_stack([p.v, -p.y])
         W[:] += (w * np.einsum("nd,nd->n", p.u, p.u)[:, None]).T @ w
-        return SystemSums.of(p)
+        return p
 
-    sums = add_up(map(weigh, pieces), name)
-    return sums, W / sums.n
+    means = Systems.of(map(weigh, pieces), names, 0.0)
+    return means, W / means.n[0]
 
 
-def _noise_at(theta: Floats, sums: SystemSums, W: Floats) -> float:
+def _noise_at(theta: Floats, means: Systems, W: Floats) -> float:
     """Tr Cov(A(z) theta - b(z)); rounding may leave less than nothing."""
     h = np.append(theta, 1.0)
-    mean = (sums.A @ theta - sums.b) / sums.n
+    mean = means.A[0] @ theta - means.b[0]
     return max(float(h @ W @ h - mean @ mean), 0.0)
 
 
-def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
+def _noise_map(pieces: Iterable[Piece], means: Systems) -> Floats:
     """The map svec(h h^T) -> svec(Cov(A(z) theta - b(z))) of theory/problem_moments.py, from rows piece by piece."""
-    d = len(sums.b)
+    d = means.b.shape[1]
     (i, j), (k, q) = triangle(d), triangle(d + 1)
     total = np.zeros((len(i), len(k)))
     step = max(1, tuning.CACHED_OUTCOMES // (len(i) + len(k)))
@@ -210,8 +202,8 @@ def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
             part = slice(start, start + step)
             u, w = p.u[part].T, np.vstack([p.v[part].T, -p.y[part]])
             total += (u[i] * u[j]) @ (w[k] * w[q]).T
-    mean = np.column_stack([sums.A, -sums.b]) / sums.n
-    return np.where(k == q, 1.0, 2.0) * (total / sums.n) - symkron(mean)
+    mean = np.column_stack([means.A[0], -means.b[0]])
+    return np.where(k == q, 1.0, 2.0) * (total / means.n[0]) - symkron(mean)
 
 
 def _checksum(values: Floats) -> int:

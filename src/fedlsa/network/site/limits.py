@@ -21,8 +21,8 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from ...fitting.rows.observe import FeatureScale, Piece
-from ...fitting.site_sums import Summary
+from ...fitting.rows import FeatureScale, Piece
+from ...fitting.sums import Summary
 from ...fitting.tasks import Regression, Task
 from ..protocol.run_settings import RunTerms
 from .policy import ANY_COLUMN, TASKS, Policy

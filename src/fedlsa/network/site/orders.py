@@ -22,7 +22,7 @@ from typing import Any
 
 from ...checks import Floats
 from ...errors import FedLSAError, MessageError, NetworkError, PolicyError, ResultFileError, SiteDataError
-from ...fitting.rows.observe import FeatureScale
+from ...fitting.rows import FeatureScale
 from ..disk import check_secret, create, load_state, read_json, save_state, write_json
 from ..folder.certificates import SiteIdentity, check_site, mask_key, private_key
 from ..folder.config import SiteFolder, task_text

@@ -15,7 +15,7 @@ from typing import Any, Self
 from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError, PolicyError
 from ...files import reason
-from ...fitting.rows.formulas import parse_formula
+from ...fitting.formulas import parse_formula
 from ...fitting.tasks import Regression, Task
 from ..disk import read_json, write_json
 from ..protocol.records import printable

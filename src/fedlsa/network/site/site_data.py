@@ -28,11 +28,11 @@ from ... import checks
 from ...engine.local import ClippedMeans, Means, Rows, alias_slots
 from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
-from ...fitting.rows.columns import Columns, choose_columns
-from ...fitting.rows.design import feature_count
-from ...fitting.rows.observe import FeatureScale, observations
-from ...fitting.site_sums import SystemSums, add_up, no_rows
-from ...fitting.sites.site_readers import Site, open_site
+from ...fitting.columns import Columns, choose_columns, feature_count
+from ...fitting.rows import FeatureScale, observations
+from ...fitting.sites import open_table
+from ...fitting.sums import Systems, no_rows
+from ...fitting.tables import DataTable
 from ...fitting.tasks import Task
 from .. import disk
 from ..folder.config import task_text
@@ -60,11 +60,11 @@ class SiteData:
         return self.path.name if self.path is not None else str(self.loader)
 
     @cached_property
-    def opened(self) -> Site:
+    def opened(self) -> DataTable:
         """The data themselves."""
         entry = self.path if self.path is not None else _load_entry(str(self.loader))
         try:
-            return open_site(self.name, entry, self.task, f"what {self.name} returns")
+            return open_table(self.name, entry, self.task, f"what {self.name} returns")
         except ArgumentTypeError as error:
             raise SiteDataError(str(error)) from None
 
@@ -171,7 +171,7 @@ def clear_prepared(folder: Path) -> None:
     shutil.rmtree(folder / PREPARED, ignore_errors=True)
 
 
-def site_columns(site: Site, task: Task, design: AgreedDesign | None) -> Columns:
+def site_columns(site: DataTable, task: Task, design: AgreedDesign | None) -> Columns:
     """The columns of a site's table, as all sites agreed to read them."""
     own = choose_columns(task, [site])
     return own if design is None else design.chosen(own, task)
@@ -222,9 +222,9 @@ def _write_steps(
             arrays[name] = str(values.dtype), [before + len(values), *values.shape[1:]]
 
         if local == "means":
-            means = add_up(map(SystemSums.of, pieces()), site.name).system(ridge)
-            append("A", means.A)
-            append("b", means.b)
+            means = Systems.of(pieces(), [site.name], ridge)
+            append("A", means.A[0])
+            append("b", means.b[0])
         else:
             for piece in pieces():
                 for name in ("u", "y") if piece.u is piece.v else ("u", "v", "y"):

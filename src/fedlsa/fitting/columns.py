@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ... import checks
-from ...checks import Floats
-from ...errors import SiteDataError
-from ..sites.arrays import refuse_index
-from ..sites.site_readers import Site
-from ..tasks import SITES, Names, Regression, Task, Value
+from ..checks import Floats
+from ..errors import SiteDataError
+from ..problems.features import FeatureMap, names_of
+from .design import Levels, agreed_levels, design_of
 from .formulas import parse_formula
-from .levels import Levels, agree_levels, levels_of
+from .tables import DataTable, listed, natural, refuse_index
+from .tasks import Names, Regression, Task, Value
 
 
 @dataclass(frozen=True)
@@ -59,34 +59,36 @@ class Columns:
         return tuple(dict.fromkeys([*self.state, *self.next_state, *self.beside, *(c for c in rest if c is not None)]))
 
 
-def choose_columns(task: Task, sites: Sequence[Site], levels: Levels | None = None) -> Columns:
-    """The columns that the task reads, found at the first site and checked at all.
+def choose_columns(
+    task: Task, tables: Sequence[DataTable], levels: Levels | None = None, cluster: str | None = None
+) -> Columns:
+    """The columns that the task reads, found in the first table and checked in all.
 
-    levels : of the categories of a formula. By default those of all these sites, from a pass over their rows
+    levels : of the categories of a formula. By default those of all these tables, from a pass over their rows
+    cluster : the column of the clusters, where there is one
     """
-    first = sites[0]
-    columns = _own(task, first)
-    for site in sites[1:]:
+    first = tables[0]
+    columns = _own(task, first, cluster)
+    for table in tables[1:]:
         for column in columns.all:
-            if column not in site.columns:
-                raise SiteDataError(f"{site.name} lacks the column {column!r} that {first.name} has")
-        for extra in (c for c in _own(task, site).all if c not in columns.all):
+            if column not in table.columns:
+                raise SiteDataError(f"{table.name} lacks the column {column!r} that {first.name} has")
+        for extra in (c for c in _own(task, table, cluster).all if c not in columns.all):
             hint = "; name the columns" if isinstance(task, Regression) else ""
-            raise SiteDataError(f"{site.name} has a column {extra!r} that {first.name} lacks{hint}")
+            raise SiteDataError(f"{table.name} has a column {extra!r} that {first.name} lacks{hint}")
     if not isinstance(task, Regression) or task.formula is None:
         return columns
     if levels is None:
-        levels = agree_levels({site.name: levels_of(site, task) for site in sites})
+        levels = agreed_levels(tables, task, [cluster] if cluster is not None else [])
     return replace(columns, levels=levels, labels=tuple(dict.fromkeys([*(c for c, _ in levels), *columns.labels])))
 
 
-def _own(task: Task, site: Site) -> Columns:
-    """The columns that the task reads at one site."""
-    return _regression(task, site) if isinstance(task, Regression) else _value(task, site)
+def _own(task: Task, site: DataTable, cluster: str | None) -> Columns:
+    """The columns that the task reads in one table."""
+    return _regression(task, site, cluster) if isinstance(task, Regression) else _value(task, site)
 
 
-def _regression(task: Regression, site: Site) -> Columns:
-    cluster = task.cluster if task.cluster != SITES else None
+def _regression(task: Regression, site: DataTable, cluster: str | None) -> Columns:
     labels = () if cluster is None else (cluster,)
     beside: dict[str, Any] = {"row_weights": task.row_weights, "offset": task.offset, "cluster": cluster}
     if task.formula is not None:
@@ -94,7 +96,7 @@ def _regression(task: Regression, site: Site) -> Columns:
         target, *more = parsed.target.columns
         found = Columns(parsed.columns, (), target, labels=labels, beside=tuple(more), **beside)
         for column in found.all:
-            require(site, column)
+            site.require(column)
         return found
     others = {task.target, task.row_weights, task.offset, cluster, site.split_by}
     features = [c for c in site.columns if c not in others] if task.columns is None else task.columns
@@ -104,7 +106,7 @@ def _regression(task: Regression, site: Site) -> Columns:
         rule = "a formula has a ~ between its target and its terms, 'y ~ a + b'"
         raise SiteDataError(f"{site.name} has no column {task.target!r}; {rule}")
     for column in (task.target, *features, *(c for c in (task.row_weights, task.offset, cluster) if c is not None)):
-        require(site, column)
+        site.require(column)
     if task.target in features:
         raise SiteDataError(f"{site.name}: the target {task.target!r} must not be a feature as well")
     for column in features:
@@ -115,9 +117,9 @@ def _regression(task: Regression, site: Site) -> Columns:
     return Columns(tuple(features), (), task.target, labels=labels, **beside)
 
 
-def _value(task: Value, site: Site) -> Columns:
-    require(site, task.reward)
-    require(site, task.terminated)
+def _value(task: Value, site: DataTable) -> Columns:
+    site.require(task.reward)
+    site.require(task.terminated)
     before = _group(site, task, task.state, task.next_state, "state")
     after = _group(site, task, task.next_state, task.state, "next_state")
     for column in (*before, *after):
@@ -141,14 +143,14 @@ def _value(task: Value, site: Site) -> Columns:
     return Columns(tuple(before), tuple(after), task.reward, task.terminated, **optional)
 
 
-def _group(site: Site, task: Value, names: Names, others: Names, what: str) -> list[str]:
+def _group(site: DataTable, task: Value, names: Names, others: Names, what: str) -> list[str]:
     """A list of columns as it is; a column of just this name; else all columns that begin so, numbers in their order.
 
     others : the names or prefix of the other state. Where one prefix begins with the other, the longer takes its own.
     """
     if not isinstance(names, str):
         for column in names:
-            require(site, column)
+            site.require(column)
         return list(names)
     if names in site.columns:
         return [names]
@@ -161,7 +163,26 @@ def _group(site: Site, task: Value, names: Names, others: Names, what: str) -> l
     if not matching:
         rule = f"{site.name} has no column {names!r}, nor any that begins so, for {what}"
         raise SiteDataError(f"{rule}; it has {listed(site.columns)}")
-    return sorted(matching, key=lambda c: [int(t) if t.isdecimal() else t for t in re.split(r"(\d+)", c)])
+    return sorted(matching, key=natural)
+
+
+def feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
+    """Of the k features, the intercept not among them."""
+    if not isinstance(task, Regression) and task.features is not None:
+        return names_of(task.features, k)
+    design = design_of(task, columns.levels)
+    names = columns.state if design is None else design.names
+    counts = Counter([*names, *(["intercept"] if task.intercept else [])])
+    for name in (n for n, count in counts.items() if count > 1):
+        raise SiteDataError(f"coefficients must have a name each; {name!r} would be of two: rename a column")
+    return names
+
+
+def feature_count(task: Task, columns: Columns) -> int:
+    """How many features the task has, the intercept not among them."""
+    if not isinstance(task, Regression) and task.features is not None:
+        return task.features.dim if isinstance(task.features, FeatureMap) else np.shape(task.features)[-1]
+    return len(feature_names(task, columns, 0))
 
 
 def may_number_states(task: Task, columns: Columns, x: Floats) -> bool:
@@ -176,22 +197,3 @@ def integers_error(site: str, column: str) -> SiteDataError:
         f"{site}: column {column!r} holds integers alone. Where they number states, features must say so (--features "
         "'OneHot(64)'); where they are numbers that are their own feature, numbers must be given (--numbers)"
     )
-
-
-def no_weight(site: str, column: str | None) -> SiteDataError:
-    """The error for rows that all have the weight 0."""
-    return SiteDataError(f"{site}: column {column!r} must have a weight above 0; it has none")
-
-
-def require(site: Site, column: str) -> None:
-    """Refuse a site that lacks the column, and offer the nearest name."""
-    if column in site.columns:
-        return
-    hint = checks.did_you_mean(column, site.columns) or f"; it has {listed(site.columns)}"
-    raise SiteDataError(f"{site.name} has no column {column!r}{hint}")
-
-
-def listed(columns: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    text = ", ".join(columns[:8])
-    return text + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")

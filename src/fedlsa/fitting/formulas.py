@@ -8,17 +8,20 @@ comparisons and the functions below are known, and all else is refused.
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from keyword import iskeyword
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from ... import checks
-from ...checks import Floats
-from ...errors import ArgumentError, MissingExtraError
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError, MissingExtraError, SiteDataError
 
 MAX_LENGTH = 10_000  # characters of a formula
 MAX_TERMS = 10_000  # that products and powers of a formula may make
@@ -34,8 +37,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 TWO = ("minimum", "maximum")  # which take two arguments
 STATEFUL = ("center", "scale", "standardize", "poly", "bs", "cs", "cr", "cc", "te", "lag", "hashed")
-CONTRASTS = {"treatment": "base", "SAS": "base", "sum": None, "helmert": "reverse", "diff": "backward", "poly": None}
-PATSY = {"Treatment": "treatment", "Sum": "sum", "Helmert": "helmert", "Diff": "diff", "Poly": "poly"}
+CONTRASTS = {  # by the option that each takes
+    "contr.treatment": "base",
+    "contr.SAS": "base",
+    "contr.sum": None,
+    "contr.helmert": "reverse",
+    "contr.diff": "backward",
+    "contr.poly": None,
+}
+PATSY = {name.removeprefix("contr.").capitalize(): name for name in CONTRASTS}  # as it calls them: Treatment, Sum, ...
 OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
@@ -53,13 +63,29 @@ OPERATORS: dict[type, Callable[..., Any]] = {
 }
 
 
+def plain_level(value: Any) -> Any:
+    """A level of a category as it counts: text, a number, or true and false; whole numbers are integers."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    if isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise SiteDataError(f"levels must be text, numbers, or true and false; got {checks.show(value)}")
+
+
+def kind_of(level: Any) -> str:
+    """What a level is, in words."""
+    level = plain_level(level)
+    return "text" if isinstance(level, str) else "true and false" if isinstance(level, bool) else "numbers"
+
+
 @dataclass(frozen=True, eq=False)
 class FormulaFactor:
     """A column, C(column), or an expression of columns that is one number in each row.
 
     name : as the formula has it; columns : that it is made of
     calculate : an expression's; None for a column itself, whose values are numbers or categories
-    marked : whether it is C(column); contrast : its coding and options, ("treatment", {"base": "b"})
+    marked : whether it is C(column); contrast : its coding and options, ("treatment", {"base": "b"}); levels : in the
+        order in which C(column, levels=[...]) lists them
     """
 
     name: str
@@ -67,6 +93,7 @@ class FormulaFactor:
     calculate: Calculation | None = None
     marked: bool = False
     contrast: tuple[str, dict[str, Any]] | None = None
+    levels: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +120,16 @@ class ParsedFormula:
         """Columns that stand for themselves, or in C(): they may be categories."""
         return tuple(dict.fromkeys(f.columns[0] for f in self.factors.values() if f.calculate is None))
 
+    @property
+    def marked(self) -> frozenset[str]:
+        """Columns in C(): they are categories."""
+        return frozenset(f.columns[0] for f in self.factors.values() if f.marked)
+
+    @property
+    def listed(self) -> dict[str, tuple[Any, ...]]:
+        """The levels that the formula itself lists, by column."""
+        return {f.columns[0]: f.levels for f in self.factors.values() if f.levels}
+
 
 @lru_cache(maxsize=64)
 def parse_formula(text: str) -> ParsedFormula:
@@ -110,15 +147,15 @@ def parse_formula(text: str) -> ParsedFormula:
     except ImportError:
         raise MissingExtraError("formulas need formulaic: pip install 'fedlsa[data]'") from None
     parser = DefaultFormulaParser(feature_flags={"twosided"})
+    # names that need no backticks lose them, for formulaic would put `x` into exp(`x`) twice
+    plain = re.sub(r"(\"[^\"]*\"|'[^']*')|`([^\W\d]\w*)`", lambda m: m[0] if m[1] or iskeyword(m[2]) else m[2], text)
     try:
-        if _most_terms(parser.get_ast(text, context={})) > MAX_TERMS:
+        if _most_terms(parser.get_ast(plain, context={})) > MAX_TERMS:
             raise ArgumentError(f"a formula must make at most {MAX_TERMS:,} terms; got more from {checks.show(text)}")
-        formula = Formula(text, _parser=parser)
+        formula = Formula(plain, _parser=parser)
     except ArgumentError:
         raise
     except Exception as error:  # whatever a text that is no formula may end in
-        if "`.` operator" in str(error):
-            raise ArgumentError(f"a formula must name its columns; got '.' in {checks.show(text)}") from None
         why = (str(error).splitlines() or [""])[0].rstrip(". ") or type(error).__name__
         raise ArgumentError(f"{checks.show(text)} cannot be read as a formula: {why[:200]}") from None
     sides = getattr(formula, "lhs", ()), getattr(formula, "rhs", ())
@@ -175,7 +212,7 @@ def _most_terms(node: Any) -> int:
 
 def _factor(given: Any) -> FormulaFactor:
     """A factor of formulaic, checked; an expression becomes a calculation."""
-    name, quoted = given.expr, []
+    name, quoted = given.expr, dict[str, str]()
     if given.eval_method.value == "lookup":
         return FormulaFactor(name, (name,))
     if given.eval_method.value == "literal":
@@ -184,111 +221,98 @@ def _factor(given: Any) -> FormulaFactor:
     def unquoted(match: re.Match[str]) -> str:
         if match[1] is not None:
             return match[0]
-        quoted.append(match[2])
-        return f"_quoted_{len(quoted) - 1}_"
+        return quoted.setdefault(match[2], f"_quoted_{len(quoted)}_")
 
     try:  # a column in backticks may have any name
         tree = ast.parse(re.sub(r"(\"[^\"]*\"|'[^']*')|`([^`]*)`", unquoted, name), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ArgumentError(f"the expression {checks.show(name)} of a formula cannot be read") from None
-    names = {f"_quoted_{j}_": column for j, column in enumerate(quoted)}
+    names = {place: column for column, place in quoted.items()}
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "C":
         return _category(name, tree, names)
-    reader = _ExpressionReader(name, names)
+    columns: list[str] = []
     try:
-        calculate = reader.read(tree)
+        calculate = _calculation(tree, name, names, columns)
     except RecursionError:
         raise ArgumentError(f"the expression {checks.show(name)} of a formula has too many parts") from None
-    if not reader.columns:
+    if not columns:
         raise ArgumentError(f"an expression of a formula must name a column; got {name}")
-    return FormulaFactor(name, tuple(dict.fromkeys(reader.columns)), calculate)
+    return FormulaFactor(name, tuple(dict.fromkeys(columns)), calculate)
 
 
 def _category(name: str, tree: ast.Call, names: Mapping[str, str]) -> FormulaFactor:
-    """C(column) or C(column, contrast)."""
-    options = [*tree.args[1:], *(k.value for k in tree.keywords if k.arg == "contrasts")]
-    if not tree.args or not isinstance(tree.args[0], ast.Name):
+    """C(column), C(column, contrast), C(column, levels=[...]), or all three."""
+    given = dict(zip(("column", "contrasts"), tree.args, strict=False)) | {k.arg: k.value for k in tree.keywords}
+    column, contrast, levels = (given.pop(key, None) for key in ("column", "contrasts", "levels"))
+    if not isinstance(column, ast.Name):
         raise ArgumentError(f"C(...) must be of a column itself, as C(region); got {name}")
-    if len(options) > 1 or len(options) + 1 != len(tree.args) + len(tree.keywords):
-        raise ArgumentError(f"C(column, contrast) has no other arguments; got {name}")
-    column = names.get(tree.args[0].id, tree.args[0].id)
-    return FormulaFactor(name, (column,), marked=True, contrast=_contrast(name, options[0]) if options else None)
+    if given or len(tree.args) > 2:
+        raise ArgumentError(f"C(column, contrast, levels=[...]) has no other arguments; got {name}")
+    coding = None if contrast is None else _contrast(name, contrast)
+    rule = "levels of C(column, levels=[...]) must be values of one kind, each once"
+    listed = () if levels is None else _constants(levels.elts if isinstance(levels, ast.List) else [levels], rule, name)
+    if levels is not None and (not listed or len({*listed}) < len(listed) or len({*map(kind_of, listed)}) > 1):
+        raise ArgumentError(f"{rule}; got {checks.show(name)}")
+    return FormulaFactor(name, (names.get(column.id, column.id),), marked=True, contrast=coding, levels=listed)
 
 
 def _contrast(name: str, node: ast.expr) -> tuple[str, dict[str, Any]]:
     """contr.sum, contr.treatment("b"), Treatment(reference="b"), ..., as the coding's name and its option."""
-    call = node if isinstance(node, ast.Call) else None
-    what = ast.unparse(node if call is None else call.func)
-    kind = PATSY.get(what, what.removeprefix("contr.") if what.startswith("contr.") else None)
-    rule = f"a contrast must be one of {', '.join(f'contr.{c}' for c in CONTRASTS)}, with its option by value"
-    if kind not in CONTRASTS:
-        raise ArgumentError(f"{rule}; got {name}")
-    if call is None:
-        return kind, {}
-    option = CONTRASTS[kind]
-    values = [*call.args, *(k.value for k in call.keywords if k.arg in (option, "reference"))]
-    known = [v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, (str, int, float))]
-    if len(known) > (option is not None) or len(known) != len(call.args) + len(call.keywords):
-        raise ArgumentError(f"{rule}; got {name}")
-    return kind, {str(option): value for value in known}
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    kind = PATSY.get(ast.unparse(call.func), ast.unparse(call.func))
+    option = CONTRASTS.get(kind)
+    given = [*call.args, *(k.value for k in call.keywords if k.arg in (option, "reference"))]
+    rule = f"a contrast must be one of {', '.join(CONTRASTS)}, with its option by value"
+    if kind not in CONTRASTS or not (option is not None) >= len(given) == len(call.args) + len(call.keywords):
+        raise ArgumentError(f"{rule}; got {checks.show(name)}")
+    return kind.removeprefix("contr."), {str(option): value for value in _constants(given, rule, name)}
 
 
-class _ExpressionReader:
-    """Makes calculations of syntax trees; columns : those that they name."""
+def _constants(nodes: Sequence[ast.expr], rule: str, name: str) -> tuple[Any, ...]:
+    """Text, numbers, or true and false that are written out; rule, name : for the error where one is something else."""
+    try:
+        return tuple(plain_level(ast.literal_eval(node)) for node in nodes)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise ArgumentError(f"{rule}; got {checks.show(name)}") from None
 
-    def __init__(self, text: str, names: Mapping[str, str]) -> None:
-        self.text, self.names = text, names
-        self.columns: list[str] = []
 
-    def read(self, node: ast.expr) -> Calculation:
-        match node:
-            case ast.Constant(value=bool()):
-                pass
-            case ast.Constant(value=int() | float() as value):
-                try:
-                    number = np.float64(value)
-                except OverflowError:
-                    raise ArgumentError(f"a number of a formula must be finite; got {self.text[:60]}") from None
-                return lambda columns: number
-            case ast.Name(id=name):
-                column = self.names.get(name, name)
-                self.columns.append(column)
-                return lambda columns: columns[column]
-            case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]) if (
-                type(op) in OPERATORS
-            ):
-                return self.applied(OPERATORS[type(op)], left, right)
-            case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
-                return self.applied(OPERATORS[type(op)], operand)
-            case ast.Call(func=ast.Name(id=name)) if name in STATEFUL:
-                raise ArgumentError(
-                    f"{name}(...) of a formula takes its numbers from a site's own rows, and would differ from site to "
-                    f"site; write them out, as in I(x - 3.5); got {self.text}"
-                )
-            case ast.Call(func=func, args=arguments, keywords=[]):
-                return self.call(func, arguments)
-        raise self.refused(node)
-
-    def call(self, func: ast.expr, arguments: list[ast.expr]) -> Calculation:
-        match func:
-            case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="np" | "numpy"), attr=name):
-                pass
-            case _:
-                raise self.refused(func)
-        if isinstance(func, ast.Name) and name == "I" and len(arguments) == 1:
-            return self.read(arguments[0])
-        if name not in FUNCTIONS:
-            known = f"the functions of a formula are {', '.join(FUNCTIONS)}, I and C"
-            raise ArgumentError(f"{known}; got {checks.show(self.text)}{checks.did_you_mean(name, FUNCTIONS)}")
-        if len(arguments) != (2 if name in TWO else 1):
-            raise self.refused(func)
-        return self.applied(FUNCTIONS[name], *arguments)
-
-    def applied(self, function: Callable[..., Any], *arguments: ast.expr) -> Calculation:
-        parts = [self.read(argument) for argument in arguments]
-        return lambda columns: function(*(part(columns) for part in parts))
-
-    def refused(self, node: ast.AST) -> ArgumentError:
-        """The error for what a formula must not hold."""
-        rule = "a formula must be made of columns, numbers, + - * / **, comparisons and functions such as log(x)"
-        return ArgumentError(f"{rule}; got {checks.show(self.text)} ({type(node).__name__})")
+def _calculation(node: ast.expr, text: str, names: Mapping[str, str], columns: list[str]) -> Calculation:
+    """What a syntax tree computes; text : the whole expression; names : of columns in backticks; columns : takes those
+    that the tree names."""
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            try:
+                number = np.float64(value)
+            except OverflowError:
+                raise ArgumentError(f"a number of a formula must be finite; got {text[:60]}") from None
+            return lambda _: number
+        case ast.Name(id=name):
+            columns.append(names.get(name, name))
+            return itemgetter(columns[-1])
+        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]) if (
+            type(op) in OPERATORS
+        ):
+            function, arguments = OPERATORS[type(op)], [left, right]
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
+            function, arguments = OPERATORS[type(op)], [operand]
+        case ast.Call(func=ast.Name(id=name)) if name in STATEFUL:
+            raise ArgumentError(
+                f"{name}(...) of a formula takes its numbers from a site's own rows, and would differ from site to "
+                f"site; write them out, as in I(x - 3.5); got {text}"
+            )
+        case ast.Call(func=ast.Name(id="I"), args=[inner], keywords=[]):
+            return _calculation(inner, text, names, columns)
+        case ast.Call(
+            func=ast.Name(id=name) | ast.Attribute(value=ast.Name(id="np" | "numpy"), attr=name),
+            args=arguments,
+            keywords=[],
+        ) if name not in FUNCTIONS or len(arguments) == 1 + (name in TWO):
+            if name not in FUNCTIONS:
+                known = f"the functions of a formula are {', '.join(FUNCTIONS)}, I and C"
+                raise ArgumentError(f"{known}; got {checks.show(text)}{checks.did_you_mean(name, FUNCTIONS)}")
+            function = FUNCTIONS[name]
+        case _:
+            rule = "a formula must be made of columns, numbers, + - * / **, comparisons and functions such as log(x)"
+            raise ArgumentError(f"{rule}; got {checks.show(text)} ({type(node).__name__})")
+    parts = [_calculation(argument, text, names, columns) for argument in arguments]
+    return lambda values: function(*(part(values) for part in parts))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -24,8 +24,9 @@ from ..files import reason, write
 from ..problems import features as maps
 from .tasks import Regression, Task, Value
 
-FORMAT, VERSION = "fedlsa-fit", 5
-WITHOUT_DIGEST = 4  # the version before, which is still read
+FORMAT, VERSION = "fedlsa-fit", 6
+HEADER = ("format", "version")
+WITHOUT_DIGEST = 4  # the oldest version that is still read
 TASKS: dict[str, type[Task]] = {"Regression": Regression, "Value": Value}
 DIGEST = "sha256"
 LOST = "not in this file"  # in place of features that are code
@@ -47,18 +48,21 @@ def read_model(path: Path, kind: type, features: Any = None) -> Any:
     """The fit, of class `kind`, that `write_model` wrote."""
     content, text = _content(path)
     try:
-        if (content.pop(DIGEST, None) is not None or content["version"] == VERSION) and text != _with_digest(content):
+        digest = content.pop(DIGEST, None)
+        if (digest is not None or content["version"] != WITHOUT_DIGEST) and text != _with_digest(content):
             raise ResultFileError(f"{path} is damaged or was edited: its text does not match its {DIGEST}; fit again")
+        if content["version"] < VERSION:  # where the task had what is the fit's now
+            content["task"].pop("covariance", None)
+            content["cluster"] = content["task"].pop("cluster", None)
         task = task_from_plain(content.pop("task"), path, features)
-        out = _record(kind, {k: v for k, v in content.items() if k not in ("format", "version")}, task=task)
+        out = kind(task=task, **_typed_fields(kind, {k: v for k, v in content.items() if k not in HEADER}))
         d = len(out.names)
         if out.theta.shape != (d,) or out.covariance.shape != (d, d):
             raise ValueError(f"{d} names for coefficients of shape {out.theta.shape}")
     except FedLSAError:
         raise
     except Exception as error:  # a file that was edited by hand can go wrong anywhere
-        what = f"it lacks {error}" if isinstance(error, KeyError) else reason(error)
-        raise ResultFileError(f"{path} is damaged: {what}") from error
+        raise ResultFileError(f"{path} is damaged: {reason(error)}") from error
     return out
 
 
@@ -70,15 +74,13 @@ def _content(path: Path) -> tuple[dict[str, Any], str]:
         raise ResultFileError(f"there is no model file {path}") from None
     except OSError as error:
         raise ResultFileError(f"cannot read the model file {path}: {reason(error)}") from error
-    except UnicodeDecodeError:
-        raise ResultFileError(f"{path} is not a model file: it is not text") from None
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # bytes that are no text among them
         raise ResultFileError(f"{path} is not a model file, or is cut short: {reason(error)}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ResultFileError(f"{path} is not a model file of fedlsa fit")
-    if content.get("version") not in (WITHOUT_DIGEST, VERSION):
+    if content.get("version") not in range(WITHOUT_DIGEST, VERSION + 1):
         raise ResultFileError(
-            f"{path} has version {content.get('version')!r}; this fedlsa reads {WITHOUT_DIGEST} and {VERSION}: "
+            f"{path} has version {content.get('version')!r}; this fedlsa reads {WITHOUT_DIGEST} to {VERSION}: "
             "fit again, or use the fedlsa that wrote it"
         )
     return content, text
@@ -88,7 +90,7 @@ def to_plain(value: Any) -> Any:
     """Any part of a fit as what JSON has."""
     if is_dataclass(value):
         kind = {"kind": type(value).__name__} if isinstance(value, Regression | Value | Algorithm) else {}
-        out = kind | {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+        out = kind | {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.compare}
         return out | {"features": _plain_features(value.features)} if isinstance(value, Value) else out
     if isinstance(value, np.ndarray):
         return to_plain(value.tolist())
@@ -118,7 +120,7 @@ def task_from_plain(content: dict[str, Any], path: Path, features: Any = None) -
     """The inverse of `to_plain` for a task; features : those that the file could not hold."""
     given = {k: v for k, v in content.items() if k != "kind"}
     stored = given.get("features")
-    lost = stored[LOST] if isinstance(stored, dict) and LOST in stored else None
+    lost = stored.get(LOST) if isinstance(stored, dict) else None
     if features is not None and lost is None:
         raise ArgumentError(f"features must not be given, for {path} holds its own; got {type(features).__name__}")
     if lost is not None and features is None:
@@ -133,13 +135,10 @@ def task_from_plain(content: dict[str, Any], path: Path, features: Any = None) -
     return TASKS[content["kind"]](**given)
 
 
-def _record(kind: type, content: dict[str, Any], **known: Any) -> Any:
-    """A dataclass from its entries, each as its annotation wants it."""
+def _typed_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
+    """Entries of a dataclass, each as its annotation wants it."""
     kinds = get_type_hints(kind)
-    for f in fields(kind):
-        if f.default is f.default_factory is MISSING and f.name not in {**content, **known}:
-            raise KeyError(f.name)
-    return kind(**known, **{name: _typed(kinds[name], value) for name, value in content.items()})
+    return {name: _typed(kinds[name], value) for name, value in content.items()}
 
 
 def _typed(kind: Any, value: Any) -> Any:
@@ -156,7 +155,7 @@ def _typed(kind: Any, value: Any) -> Any:
         return tuple(_typed(get_args(kind)[0], v) for v in value)
     if get_origin(kind) is dict:
         return {k: _typed(get_args(kind)[1], v) for k, v in value.items()}
-    return _record(kind, value) if isinstance(kind, type) and is_dataclass(kind) else value
+    return kind(**_typed_fields(kind, value)) if isinstance(kind, type) and is_dataclass(kind) else value
 
 
 def _numbers(value: Any) -> Any:

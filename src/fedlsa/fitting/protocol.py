@@ -1,4 +1,14 @@
-"""The run itself: a plan for the target accuracy, and the method on the sites' rows or on their means."""
+"""What sites would get that only exchange parameters: the problem of their rows or means, a plan for it, and its run.
+
+And Monte Carlo evaluation of a policy, a baseline of one message: the regression of the discounted returns G on the
+features of their states. No return has to be computed, for with e_t = sum_k gamma^(t - k) phi_k, over the rows k <= t
+of its episode,
+
+    sum_k phi_k (G_k - phi_k . theta) = sum_t e_t (r_t + gamma phi_{t+1} . theta - phi_t . theta):
+
+the equations are those of TD(1) (Boyan, 2002), which sites add up in one pass. Where an episode is cut, the sum has the
+model's own value of the state there for what lies beyond; without it only episodes that end early would count.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..algorithms import METHODS, Algorithm, FedLSA, supporting
+from ..algorithms import Algorithm, FedLSA, method_class
 from ..checks import Floats
 from ..engine.block_steps import BLOCK, block_steps
 from ..engine.jobs import make_job
@@ -18,14 +28,27 @@ from ..engine.outcome_tables import outcome_tables
 from ..engine.paths import noiseless_steps
 from ..engine.progress import Progress
 from ..engine.reference import run_seed
-from ..errors import ArgumentError, DivergenceError, DivergenceWarning, TheoryWarning
-from ..problems import Problem
+from ..errors import (
+    ArgumentError,
+    DivergenceError,
+    DivergenceWarning,
+    SingularSystemError,
+    SiteDataError,
+    TheoryWarning,
+)
+from ..problems import Problem, RankOne, from_observations
+from ..problems.arguments import offsets
 from ..sampling import IID, Replay
 from ..theory import bias as limit_bias
 from ..theory import plan, stability_limit
 from ..theory.exact_curves import exact_record
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from ..theory.threads import small_products
+from .reading import PooledData, read
+from .sites import open_tables
+from .sums import Systems
+from .tables import MEMORY
+from .tasks import Regression, Task, Value, checked_weight
 
 HAND = "given by hand"  # the basis of a plan that is none
 # blocks of local steps of all sites that are run in NumPy: in the half second that an engine would need to load, where
@@ -49,7 +72,7 @@ class FitSettings:
 
 
 def checked_settings(
-    method: str,
+    method: str | type[Algorithm],
     epsilon: float | None,
     by_hand: dict[str, Any],
     max_samples: float | None,
@@ -58,7 +81,10 @@ def checked_settings(
     wanted: bool = True,
 ) -> FitSettings:
     """FitSettings from the arguments of `fit`; by_hand : step_size, local_steps and rounds, None where not given."""
-    checks.choice("method", method, supporting("fit"))
+    kind = method_class("method", method, "fit")
+    if isinstance(method, Algorithm):
+        rule = "method must be a class or a name, whose settings are step_size, local_steps and rounds"
+        raise ArgumentError(f"{rule}; got {checks.show(method)}")
     given = [name for name, value in by_hand.items() if value is not None]
     asked = ["epsilon"] * (epsilon is not None) + given
     if not checks.boolean("plan", wanted) and asked:
@@ -73,8 +99,8 @@ def checked_settings(
     if given:
         step_size = checks.real("step_size", by_hand["step_size"], above=0)
         H = checks.integer("local_steps", by_hand["local_steps"], at_least=1)
-        run = METHODS[method].with_steps(step_size, H), checks.integer("rounds", by_hand["rounds"], at_least=1)
-    return FitSettings(method, epsilon, run, max_samples, in_order, checks.integer("seed", seed), wanted)
+        run = kind.with_steps(step_size, H), checks.integer("rounds", by_hand["rounds"], at_least=1)
+    return FitSettings(kind.name, epsilon, run, max_samples, in_order, checks.integer("seed", seed), wanted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,3 +217,80 @@ def _diverged(problem: Problem, algorithm: Algorithm, what: str) -> DivergenceEr
     if problem.dim <= QUICK_LIMIT_DIM and problem.n_agents <= QUICK_LIMIT_SITES:
         rule = f"below {stability_limit(problem, algorithm, tolerance=1e-2):.3g}, where its error stays finite"
     return DivergenceError(f"the run {what}: step_size must be {rule}; got {algorithm.step_size:g}")
+
+
+def site_problem(
+    sites: Any,
+    task: Task,
+    weight: str | None = None,
+    local: str = "auto",
+    *,
+    site: str | None = None,
+    decimal: str | None = None,
+    memory: float = MEMORY,
+) -> Problem:
+    """The problem on which `fl.fit` runs, to simulate and to study; nothing is planned or run (eq:lsa_syst_fed).
+
+    sites, task, weight, site, decimal, memory : as for `fl.fit`
+    local : what an observation is: "rows" of the site drawn at random, the site's "means" (A_c and b_c, no noise), or
+        "auto": rows where they fit three times into memory and exact theory knows all methods, in up to 20 dimensions;
+        else means. `fl.fit`, which plans a run as well, takes means of smaller data already
+
+    It is in the run's coordinates: standardised as the task says, and with its ridge.
+
+    >>> sites = [(np.eye(3), np.arange(3.0)), (np.eye(3), np.ones(3))]
+    >>> fl.site_problem(sites, fl.Regression("y", intercept=False, standardise=False)).theta_star
+    array([0.5, 1. , 1.5])
+    """
+    checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
+    weight = checked_weight(task, weight)
+    checks.choice("local", local, ("auto", "rows", "means"))
+    room = checks.real("memory", memory, above=0)
+    tables = open_tables(sites, task, site, decimal)
+    data, weights, systems = read(tables, task, weight, room, lambda what, done, total: None)
+    systems.solution(weights, data.coefficients)  # its error names the columns that determine one another
+    return make_problem(data, systems, weights, uses_rows(data, local, min(MAX_EXACT_DIM.values()), memory))
+
+
+def uses_rows(data: PooledData, local: str, largest: int, memory: float) -> bool:
+    """Whether observations are rows: where they are asked for, or where they are few-dimensional and fit into memory
+    with the two copies that a run makes."""
+    if local in ("rows", "log") and not data.kept:
+        raise ArgumentError(f"local must be 'means' where rows take more than memory, {memory:g} bytes; got {local!r}")
+    if local != "auto" or not data.kept or data.scale.dim > largest:
+        return local in ("rows", "log")
+    return 3 * sum(p.nbytes for group in data.groups for p in group.kept) <= memory
+
+
+def make_problem(data: PooledData, systems: Systems, weights: Floats, rows: bool) -> Problem:
+    """The sites' rows, or their means, as tables of observations."""
+    try:
+        return _rows_problem(data, systems, weights) if rows else _means_problem(systems, weights)
+    except SingularSystemError as error:  # the solution has scaled the columns, and found a regular system
+        raise SiteDataError(
+            "columns must be of comparable sizes for steps on them as they are; got columns so different in size, or "
+            "so far from 0, that no run can be computed: rescale them, or let them be standardised"
+        ) from error
+
+
+def _rows_problem(data: PooledData, systems: Systems, weights: Floats) -> Problem:
+    """The sites' rows as tables of observations, each row with probability 1 / n_c."""
+    pieces = [p.moved(group.start) for group in data.groups for p in data.pieces(group)]
+    order = np.argsort(np.concatenate([np.repeat(p.sites, p.counts) for p in pieces]), kind="stable")
+    same, counts = all(p.u is p.v for p in pieces), systems.n.tolist()
+    u, y = np.concatenate([p.u for p in pieces])[order], np.concatenate([p.y for p in pieces])[order]
+    first, K = offsets(counts), len(y)
+    rows = u if same else np.concatenate([u, np.concatenate([p.v for p in pieces])[order]])  # each row in one place
+    if data.columns.row_weights is not None:
+        even = np.repeat(np.sqrt(systems.n / systems.mass), counts)
+        rows, y = rows * even[:, None], y * even
+    left = np.arange(K, dtype=np.uint32)
+    z = RankOne(rows, left, left if same else left + np.uint32(K), y, data.ridge)
+    prob = np.repeat(1 / np.diff(first), np.diff(first))
+    return Problem(z, prob, first, np.arange(len(counts)), weights, ordered=True)
+
+
+def _means_problem(systems: Systems, weights: Floats) -> Problem:
+    """The sites' means as tables of one observation each: local steps without noise."""
+    tables = [(np.ones(1), A[None], b[None]) for A, b in zip(systems.A, systems.b, strict=True)]
+    return from_observations(tables, weights=weights)

@@ -16,22 +16,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_continuous_lyapunov
 
-from ...checks import Floats
-from ...errors import warn
-from ...theory.exact_curves import start_and_drift
-from ..fitted import SiteReport
-from ..planned_run import FitSettings, RunOutcome
-from ..reading import PooledData
-from ..site_sums import System
-from ..solutions import own_solution, solution_without
-from ..tasks import Regression
-from .covariance import CovarianceKind, Scores, alone_text, sandwich
-from .lag_windows import PILOT, SHARE, neighbour_correlation
-from .own_estimates import own_estimate
+from ..checks import Floats
+from ..errors import warn
+from ..theory.exact_curves import start_and_drift
+from .covariance import Scores, covariance_text, sandwiches
+from .fitted import SiteReport
+from .lag_windows import PILOT, SHARE
+from .protocol import FitSettings, RunOutcome
+from .reading import PooledData
+from .scores import CovarianceKind
+from .sums import OwnEstimates, Systems
+from .tables import Codes
+from .tasks import Regression
 
 NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
 NO_DIFFERENCE = 1e-9  # of the solution's size: what is below it, in directions without any error, is none
@@ -50,20 +51,25 @@ class Metric:
     exact: Floats
     none: float
 
-    def length(self, delta: Floats) -> float:
-        """Of one difference : (d,); NaN where it is not known."""
-        if np.isnan(delta).any():
-            return math.nan
-        if len(self.exact) and np.abs(self.exact @ delta).max() > self.none:
-            return math.inf
-        return float(np.linalg.norm(self.whiten @ delta)) / math.sqrt(len(delta))
+    def lengths(self, deltas: Floats) -> Floats:
+        """(N,): of differences : (N, d); NaN where they are not known."""
+        out = np.linalg.norm(deltas @ self.whiten.T, axis=1) / math.sqrt(deltas.shape[1])
+        if len(self.exact):
+            out = np.where(np.abs(deltas @ self.exact.T).max(axis=1) > self.none, math.inf, out)
+        return np.where(np.isnan(deltas).any(axis=1), math.nan, out)
 
-    def spread(self, covariance: Floats) -> float:
-        """The root mean squared length of a difference with mean 0 and this covariance : (d, d)."""
-        if len(self.exact) and np.abs(self.exact @ covariance @ self.exact.T).max() > self.none**2:
-            return math.inf
-        inside = float(np.einsum("ki,ij,kj->", self.whiten, covariance, self.whiten))
-        return math.sqrt(max(inside, 0.0) / len(covariance))
+    def length(self, delta: Floats) -> float:
+        """Of one difference : (d,)."""
+        return float(self.lengths(delta[None])[0])
+
+    def spreads(self, covariances: Floats) -> Floats:
+        """(N,): root mean squared lengths of differences with mean 0 and these covariances : (N, d, d)."""
+        inside = np.einsum("nij,ij->n", covariances, self.whiten.T @ self.whiten)
+        out = np.sqrt(np.maximum(inside, 0.0) / covariances.shape[1])
+        if len(self.exact):
+            beyond = np.abs(self.exact @ covariances @ self.exact.T).max(axis=(1, 2)) > self.none**2
+            out = np.where(beyond, math.inf, out)
+        return out
 
     def largest_spread(self, variance: float) -> float:
         """The largest `spread` of a covariance with this trace."""
@@ -92,14 +98,13 @@ def metric_of(covariance: Floats, theta: Floats) -> Metric:
     return Metric(whiten, exact, NO_DIFFERENCE * size)
 
 
-def metric_of_sites(covariance: Floats, theta: Floats, A: Floats, sites: Sequence[Scores]) -> Metric:
+def metric_of_estimate(covariance: Floats, theta: Floats, A: Floats, scores: Scores) -> Metric:
     """The metric of an estimate. Fewer clusters than coefficients cannot tell the error of every combination of these:
     then the covariance for independent rows is added."""
     metric = metric_of(covariance, theta)
     if not len(metric.exact):
         return metric
-    independent = np.sum([s.independent for s in sites], axis=0)
-    return metric_of(covariance + sandwich(A, independent), theta)
+    return metric_of(covariance + sandwiches(A, scores.independent), theta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,34 +116,50 @@ class Estimate:
     kind : of the covariance
     """
 
-    names: Sequence[str]  # of the sites
-    systems: Sequence[System]
+    systems: Systems
     weights: Floats
     A: Floats
     theta: Floats
-    scores: Sequence[Scores]
+    scores: Scores
     covariance: Floats
     metric: Metric
     original: tuple[Floats, Floats]
     kind: CovarianceKind
 
 
-def explained(data: PooledData, estimate: Estimate) -> tuple[float, float]:
-    """The variance of a regression's residuals and its R^2, as statsmodels has them; NaN for a value function.
+def explained(data: PooledData, estimate: Estimate) -> dict[str, Any]:
+    """How well a regression fits, as fields of a Fit, as statsmodels has them; none for a value function.
 
     The variance is sum of v e^2 / (n - d), v = r_c w scaled so that they add up to the rows' own weights w. R^2 is
-    about the mean where columns have a constant among their combinations, and else about 0.
+    about the mean where columns have a constant among their combinations, and else about 0. The likelihood is that of
+    normal errors, and needs pooled rows without a ridge.
     """
-    if not isinstance(data.task, Regression) or data.moments is None:
-        return math.nan, math.nan
-    mean, total = data.moments
-    n, d, A = sum(s.n for s in estimate.systems), len(estimate.A), estimate.A - np.diag(data.penalty)
-    squares = data.scale.y_spread**2 * sum(s.squares for s in estimate.scores)
-    centre = mean[:-1] / data.scale.spread
-    if not data.task.intercept and centre @ np.linalg.lstsq(A, centre)[0] < 1 - NO_DIFFERENCE:
-        total += mean[-1] ** 2
-    mass = sum(s.mass for s in estimate.systems)
-    return float(squares * mass / (n - d)), float(1 - squares / total) if total > 0 else math.nan
+    if not isinstance(data.task, Regression):
+        return {}
+    systems, s, total, constant = estimate.systems, estimate.scores, float(data.variance[-1]), None
+    n, d, mass = int(systems.n.sum()), len(estimate.A), float(systems.mass.sum())
+    squares, likelihood = data.scale.y_spread**2 * float(s.squares.sum()), math.nan
+    if not data.task.intercept:
+        constant = _constant(estimate.A - np.diag(data.penalty), data.mean[:-1] / data.scale.spread)
+        total += float(data.mean[-1]) ** 2 if constant is None else 0.0
+    pooled = np.allclose(estimate.weights, systems.mass / mass, rtol=1e-12)
+    if pooled and data.ridge == 0 and squares > 0 and math.isfinite(s.log_weights):
+        likelihood = (s.log_weights - n * (1 + math.log(2 * math.pi * squares * mass / n))) / 2
+    return {
+        "residual_variance": squares * mass / (n - d),
+        "r_squared": 1 - squares / total if total > 0 else math.nan,
+        "log_likelihood": likelihood,
+        "constant": None if constant is None else constant / data.scale.spread,
+    }
+
+
+def _constant(A: Floats, centre: Floats) -> Floats | None:
+    """(d,): k with x . k = 1 in every row, from the mean of x x^T, A : (d, d), and of x, centre : (d,); None where
+    there is none. The k that comes nearest has A k = centre, and the mean of (1 - x . k)^2 is 1 - centre . k."""
+    k = np.asarray(np.linalg.lstsq(A, centre)[0], np.float64)
+    if centre @ k < 1 - NO_SPREAD:
+        return None
+    return np.where(np.abs(k) * np.sqrt(np.diag(A)) > NO_DIFFERENCE, k, 0.0)  # columns that take no part
 
 
 def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -> None:
@@ -159,36 +180,33 @@ def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -
         )
 
 
-def warn_of_errors(names: Sequence[str], scores: Sequence[Scores], asked: CovarianceKind, kind: CovarianceKind) -> None:
+def warn_of_errors(names: Sequence[str], s: Scores, asked: CovarianceKind, kind: CovarianceKind) -> None:
     """Say so where sites are too small for their part of the error bars, or these are of another kind than asked."""
-    sites = list(zip(names, scores, strict=True))
-    single = [name for name, s in sites if s.n == 1]
-    if single and kind.values:
+    single = np.flatnonzero(s.n == 1)
+    if len(single) and kind.values:
         warn(
-            f"{_sites(single, len(names))} with one row: one row has no spread, so its score is taken about 0, which "
+            f"{_sites(single, names)} with one row: one row has no spread, so its score is taken about 0, which "
             "is right where such sites are like the others, and too wide where they differ"
         )
-    few = [s.n < ROWS_PER_LAG * s.window or s.window >= min(s.n, PILOT) // SHARE for s in scores]
-    short = [name for (name, s), one in zip(sites, few, strict=True) if one and s.n > 1]
-    if short and kind.long_run and kind.lag is None:
+    few = (s.n < ROWS_PER_LAG * s.window) | (s.window >= np.minimum(s.n, PILOT) // SHARE)
+    short = np.flatnonzero(few & (s.n > 1))
+    if len(short) and kind.long_run and kind.lag is None:
         warn(
-            f"{_sites(short, len(names))} with logs too short to see how far apart rows are correlated, fewer than "
+            f"{_sites(short, names)} with logs too short to see how far apart rows are correlated, fewer than "
             f"{ROWS_PER_LAG} rows for each lag: standard errors may be too small; lag=... says it"
         )
     if kind.name != asked.name:
-        name, s = next((name, s) for name, s in sites if s.alone)
-        warn(f"{alone_text(name, s, asked)}; error bars are {kind.text(scores)} instead, which may be too short")
+        warn(f"{s.alone}; error bars are {covariance_text(kind, s)} instead, which may be too short")
     if kind.independent:
-        rho, z, pairs = neighbour_correlation(s.residuals for s in scores)
+        rho, z, pairs = s.residuals.neighbour_correlation()
         if plainly_correlated(rho, z, pairs):
             warn(
                 f"residuals of consecutive rows are correlated ({rho:.2g}, {z:.1f} standard errors from 0), so that "
                 "error bars for independent rows are too short: covariance='HAC', lag=... or cluster=... says what "
                 "depends on what"
             )
-    clusters = sum(s.clusters for s in scores)
-    if 0 < clusters < FEW_CLUSTERS:
-        warn(f"error bars from {clusters} clusters are rough: fewer than {FEW_CLUSTERS} hardly show their own spread")
+    if 0 < s.clusters < FEW_CLUSTERS:
+        warn(f"error bars from {s.clusters} clusters are rough: fewer than {FEW_CLUSTERS} hardly show their own spread")
 
 
 def plainly_correlated(rho: float, z: float, pairs: int) -> bool:
@@ -203,8 +221,8 @@ def plainly_correlated(rho: float, z: float, pairs: int) -> bool:
     return bool(pairs and rho > max(LEAST_CORRELATION, 3.3 / math.sqrt(pairs)) and z > 3.09 - 18 / pairs)
 
 
-def _sites(which: Sequence[str], count: int) -> str:
-    return f"{len(which)} of {count} sites ({which[0]}{', ...' if len(which) > 1 else ''})"
+def _sites(which: Codes, names: Sequence[str]) -> str:
+    return f"{len(which)} of {len(names)} sites ({names[int(which[0])]}{', ...' if len(which) > 1 else ''})"
 
 
 def optimisation_error(outcome: RunOutcome, T: Floats) -> Floats:
@@ -232,37 +250,39 @@ def error_by_origin(outcome: RunOutcome, estimate: Estimate) -> dict[str, float]
         "start": float(left),
         "drift": float(drifted),
         "noise": metric.largest_spread(outcome.variance),
-        "finite data": metric.spread(estimate.covariance),
+        "finite data": float(metric.spreads(estimate.covariance[None])[0]),
     }
 
 
-def site_reports(estimate: Estimate, outcome: RunOutcome) -> tuple[SiteReport, ...]:
+def site_reports(data: PooledData, estimate: Estimate, outcome: RunOutcome) -> tuple[SiteReport, ...]:
     """How each site stands to the data's solution."""
-    (T, t), metric, inverse = estimate.original, estimate.metric, np.linalg.inv(estimate.A)
-    noise = metric.largest_spread(outcome.variance)
-    shares = noise_shares(estimate)
-    out = []
-    sites = zip(estimate.names, estimate.systems, estimate.scores, estimate.weights, shares, strict=True)
-    for name, own, s, w, share in sites:
-        home, whole = own_estimate(own, not estimate.kind.values), own_solution(own)
-        left_open = home.open_in(T)
-        out.append(
-            SiteReport(
-                name=name,
-                rows=s.n,
-                weight=float(w),
-                theta=np.where(left_open, np.nan, T @ home.theta + t),
-                distance=metric.length(whole - estimate.theta),
-                influence=metric.length(w * inverse @ s.mean),
-                noise=noise * math.sqrt(share) if noise != 0 else 0.0,
-                finite_data=metric.spread(inverse @ s.meat @ inverse.T),
-                window=s.window,
-                covariance=np.where(np.logical_or.outer(left_open, left_open), np.nan, T @ s.own @ T.T),
-                degrees_of_freedom=s.freedom,
-                without=T @ solution_without(estimate.A, estimate.theta, w, own) + t,
-            )
-        )
-    return tuple(out)
+    (T, t), metric, own, s = estimate.original, estimate.metric, estimate.systems, estimate.scores
+    inverse, noise = np.linalg.inv(estimate.A), metric.largest_spread(outcome.variance)
+    home = OwnEstimates.of(own, not estimate.kind.values)
+    left_open = home.open_in(T)
+    both = left_open[:, :, None] | left_open[:, None, :]
+    whole = np.where((home.rank == len(t))[:, None], home.theta, np.nan)
+    each = {
+        "rows": s.n,
+        "weight": estimate.weights,
+        "theta": np.where(left_open, np.nan, home.theta @ T.T + t),
+        "distance": metric.lengths(whole - estimate.theta),
+        "influence": metric.lengths(estimate.weights[:, None] * (s.mean @ inverse.T)),
+        "noise": noise * np.sqrt(noise_shares(estimate)) if noise != 0 else np.zeros(len(s.n)),
+        "finite_data": metric.spreads(inverse @ s.meats @ inverse.T),
+        "window": s.window,
+        "covariance": np.where(both, np.nan, T @ s.own @ T.T),
+        "degrees_of_freedom": s.own_freedom,
+        "without": own.without(estimate.weights, estimate.A, estimate.theta) @ T.T + t,
+        "dropped": data.dropped,
+    }
+    for name in ("episodes", "terminated", "effective_rows") if data.logs else ():
+        each[name] = np.array([getattr(log, name) for log in data.logs])
+    columns = [values.tolist() if values.ndim == 1 else list(values) for values in each.values()]
+    return tuple(
+        SiteReport(name, **dict(zip(each, values, strict=True)))
+        for name, *values in zip(data.names, *columns, strict=True)
+    )
 
 
 def noise_shares(estimate: Estimate) -> Floats:
@@ -272,7 +292,7 @@ def noise_shares(estimate: Estimate) -> Floats:
     the sites' Sigma_c; so trace(W U W^T) = eta sum_c w_c^2 trace(Q Sigma_c) with A^T Q + Q A = W^T W.
     """
     Q = solve_continuous_lyapunov(estimate.A.T, estimate.metric.whiten.T @ estimate.metric.whiten)
-    parts = np.array([w**2 * np.sum(Q * s.row.T) for w, s in zip(estimate.weights, estimate.scores, strict=True)])
+    parts = estimate.weights**2 * np.einsum("ij,nji->n", Q, estimate.scores.row)
     if not (np.isfinite(parts).all() and (parts >= 0).all() and parts.sum() > 0):  # no noise, or no stable small step
         return np.full(len(parts), 1 / len(parts))
     return np.asarray(parts / parts.sum(), np.float64)

@@ -13,12 +13,16 @@ Lewis, Stock and Watson, 2018). Their mean is never negative, and constants do n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 from scipy import fft
 
-from ...checks import Floats
+from ..checks import Floats
+from .rows import Piece
+from .tables import Codes
 
 PILOT = 2**14  # first rows of a site, from which the window is chosen
 ENDING = 5  # lags in a row with negligible correlation that end the search
@@ -74,19 +78,19 @@ def cosine_count(n: int, M: int) -> int:
 
 
 class SlowCosines:
-    """n rows that come in pieces, seen through `count` slow cosines; long logs as the sums of blocks of rows."""
+    """n rows that come in pieces, seen through `count` slow cosines, as the sums of at most so many blocks of rows."""
 
-    def __init__(self, n: int, count: int, dim: int) -> None:
-        self._block, self._count, self._at = -(-n // MOST_BLOCKS), count, 0
-        self._sums = np.zeros((-(-n // self._block), dim))
+    def __init__(self, n: int, count: int, dim: int, blocks: int = MOST_BLOCKS) -> None:
+        self.block, self._count, self._at = -(-n // blocks), count, 0
+        self.sums = np.zeros((-(-n // self.block), dim))
 
     def add(self, g: Floats) -> None:
         """The next rows, (n, d); what is beyond n does not count, and the caller finds it out."""
-        g = g[: max(len(self._sums) * self._block - self._at, 0)]
+        g = g[: max(len(self.sums) * self.block - self._at, 0)]
         if len(g):
-            begins = np.maximum(np.arange(-(self._at % self._block), len(g), self._block), 0)
-            first = self._at // self._block
-            self._sums[first : first + len(begins)] += np.add.reduceat(g, begins, axis=0)
+            begins = np.maximum(np.arange(-(self._at % self.block), len(g), self.block), 0)
+            first = self._at // self.block
+            self.sums[first : first + len(begins)] += np.add.reduceat(g, begins, axis=0)
         self._at += len(g)
 
     def total(self) -> Floats:
@@ -97,27 +101,83 @@ class SlowCosines:
 
     def parts(self) -> Floats:
         """(count, d): nearly independent sums, whose squares add up to the total."""
-        Z = fft.dct(self._sums, axis=0, norm="ortho")[1 : self._count + 1]
-        return np.asarray(np.sqrt(len(self._sums) / self._count) * Z, np.float64)
+        Z = fft.dct(self.sums, axis=0, norm="ortho")[1 : self._count + 1]
+        return np.asarray(np.sqrt(len(self.sums) / self._count) * Z, np.float64)
 
 
-def neighbour_correlation(sites: Iterable[Floats]) -> tuple[float, float, int]:
-    """The autocorrelation at lag 1 of residuals e : (n,) of each site, about its mean; in standard errors; and of how
-    many pairs of rows.
+class LogCosines(SlowCosines):
+    """The same of a log of a value function, in about two blocks for each cosine.
 
-    With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of sum e^2 / n,
-    which has mean 0 over all orders of a site's rows. Variances may differ between rows.
+    Without a block, whose scores add up to S and whose rows put A_g into A, theta is off by (A - A_g)^-1 S, which is
+    A^-1 (S + A_g A^-1 S) to second order, both about the site's mean, for the site counts what it did. The cosines see
+    this in place of S: scores at the solution are too small, most of all in blocks that have a large part in it.
+
+    site_A : (d, d), the mean of the rows' u v^T; inverse : (d, d), of A, times the rows' share in it
     """
-    S = squares = spread = 0.0
-    pairs = 0
-    for e in sites:
-        e = e - e.mean()
-        t = e[1:] * e[:-1]
-        S += float(t.sum() + e @ e / len(e))
-        squares += float(e @ e)
-        spread += float(t @ t)
-        pairs += len(t)
-    return (S / squares, S / np.sqrt(spread), pairs) if spread > 0 else (0.0, 0.0, pairs)
+
+    def __init__(self, n: int, count: int, site_A: Floats, inverse: Floats) -> None:
+        super().__init__(n, count, len(site_A), 2 * count)
+        self._rows, self._site_A, self._inverse, self._block_A = n, site_A, inverse, np.zeros_like(site_A)
+
+    def add_rows(self, g: Floats, u: Floats, v: Floats) -> None:
+        """The next rows: scores, and what they are made of, (n, d) each."""
+        start = first = self._at
+        super().add(g)
+        last = min(start + len(g), self._rows)
+        while first < last:
+            block = first // self.block
+            end = min((block + 1) * self.block, self._rows)
+            rows = slice(first - start, min(end, last) - start)
+            self._block_A += u[rows].T @ v[rows] - (rows.stop - rows.start) * self._site_A
+            if end <= last:
+                self.sums[block] += self._block_A @ (self._inverse @ self.sums[block])
+                self._block_A[:] = 0
+            first = end
+
+
+class FirstResiduals:
+    """The residuals of the first rows of each site, and the gaps between these."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[Floats, Codes, Codes]] = []
+        self._taken: dict[int, int] = {}
+
+    def add(self, p: Piece, e: Floats, start: int) -> None:
+        """Of a piece, whose sites count from `start`."""
+        for c, rows in p.parts():
+            left = PILOT - self._taken.get(c, 0)
+            if left > 0:
+                own = slice(rows.start, min(rows.stop, rows.start + left))
+                self._taken[c] = self._taken.get(c, 0) + own.stop - own.start
+                size = own.stop - own.start
+                gaps = np.zeros(size, np.int64) if p.gaps is None else p.gaps[own]
+                self._held.append((e[own], np.full(size, c + start), gaps))
+
+    def join(self, others: Iterable[FirstResiduals]) -> FirstResiduals:
+        """Those of all."""
+        out = FirstResiduals()
+        out._held = list(chain(self._held, *(other._held for other in others)))
+        return out
+
+    def neighbour_correlation(self) -> tuple[float, float, int]:
+        """The autocorrelation at lag 1 of residuals e of each site, about its mean; in standard errors; and of how many
+        pairs of rows.
+
+        With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of
+        sum e^2 / n, which has mean 0 over all orders of a site's rows. Variances may differ between rows.
+        """
+        e, sites, gaps = (np.concatenate([one[k] for one in self._held]) for k in range(3))
+        order = np.argsort(sites, kind="stable")
+        e, sites, gaps = e[order], sites[order], gaps[order]
+        starts = np.flatnonzero(np.append(True, sites[1:] != sites[:-1]))
+        counts = np.diff(np.append(starts, len(e)))
+        e = e - np.repeat(np.add.reduceat(e, starts) / counts, counts)
+        beside = (sites[1:] == sites[:-1]) & (gaps[1:] == 0)
+        t = (e[1:] * e[:-1])[beside]
+        pairs = np.add.reduceat(np.append(beside, False).astype(float), starts)  # of each site
+        expected = np.add.reduceat(e * e, starts) / counts * pairs / np.maximum(counts - 1, 1)
+        S, squares, spread = float(t.sum() + expected.sum()), float(e @ e), float(t @ t)
+        return (S / squares, S / math.sqrt(spread), len(t)) if spread > 0 else (0.0, 0.0, len(t))
 
 
 def choose_window(psi: Floats) -> int:

@@ -1,0 +1,253 @@
+"""How far the data's solution is from the truth: covariances to which each site adds its own part.
+
+Least squares, with any weights: a row of site c counts r_c w_i, r_c = W_c / (sum of w at c), W_c the weight of the site
+in the average. With A = sum r_c w_i x_i x_i^T, the scores s_i = r_c w_i x_i e_i and leverages h_i = r_c w_i x_i^T A^-1
+x_i of all n rows, e_i the residuals and d the number of coefficients,
+
+    Cov(theta) = factor A^-1 (sum_c meat_c) A^-T
+
+    kind       meat of a site                                                     factor
+    classical  sum r^2 w x x^T                                                    sum w e^2 / f
+    HC0, HC1   sum s s^T                                                          1, n / (n - d)
+    HC2, HC3   sum s s^T / (1 - h), / (1 - h)^2                                   1
+    CR0, CR1   sum over clusters of S S^T, S = sum s                              1, G / (G - 1) (n - 1) / (n - d)
+    CR3        sum over clusters of A D D^T A, D = (A - A_g)^-1 S                 1
+    HAC        sum over lags |l| <= L of (1 - |l| / (L + 1)) sum s_i s_{i+l}^T    1
+
+Classical errors have the variance sigma^2 / w_i, and f = n - 2 tr H + tr A^-1 G A^-1 M with G = sum w x x^T, M = sum
+r^2 w x x^T, and H = A^-1 sum r w x x^T, which is I without a ridge; f is then n - d where rows count the same. D is how
+far theta is from what it is without the cluster; clusters may have rows at many sites. A ridge is part of every row:
+s = r w (x e + ridge theta). Rows that were left out count as scores of 0 in their place.
+
+Where rows of some sites count more than those of others, few rows may decide: then t quantiles have Satterthwaite's
+degrees of freedom, d^2 / sum q^2 with the shares q_i = r^2 w x^T M^-1 x of rows, or those of clusters, in the variance.
+
+The scores g_i of a value function (A(z_i) theta - b(z_i), about their site's mean) are correlated in time: Cov is
+that of their mean, A^-1 (sum_c W_c^2 / n_c sum_h Cov(g_i, g_{i+h})) A^-T, seen through slow cosines (lag_windows.py),
+with the factor n / (n - d). So are the scores of a regression with "HAC" and without a lag. Those of a log are sums of
+blocks, each with its part in A taken out. Blocks also say how skew the error of a coefficient is, which costs degrees
+of freedom (fitted.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..checks import Floats
+from ..errors import ArgumentError, SiteDataError
+from .lag_windows import FirstResiduals
+from .rows import Piece
+from .scores import CovarianceKind, ScorePass, Solved, join_pairs, unit_meats
+from .tables import Codes
+from .tasks import SITES
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Of the sites' scores g_i = A(z_i) theta - b(z_i), n : (N,) of each.
+
+    mean : (N, d), the sites' ideal control variates xi_star; row : (N, d, d) covariance of one of a site's scores drawn
+    at random (Sigma_omega); meats : (N, d, d) the sites' parts of the sandwich, alone if clusters have rows at several
+    meat : (d, d) of all; independent : (d, d) the same if rows were independent (HC0)
+    window : (N,) how many lags count; squares : (N,) sum r w e^2
+    clusters : how many; site_clusters : (N,) at each site; freedom : of the meat, for t quantiles
+    alone : what has leverage 1, in words, where something has
+    own : (N, d, d) covariance of the sites' own solutions, NaN where their rows do not tell; own_freedom : (N,)
+    residuals : of the first rows of each site
+    """
+
+    n: Codes
+    mean: Floats
+    row: Floats
+    meats: Floats
+    meat: Floats
+    independent: Floats
+    window: Codes
+    squares: Floats
+    clusters: int
+    site_clusters: Codes
+    degrees: Floats
+    freedom: float
+    alone: str
+    own: Floats
+    own_freedom: Floats
+    residuals: FirstResiduals
+    log_weights: float  # the sum of the logarithms of the rows' weights
+    skewness: Floats  # (d,) of the error of each coefficient, as blocks of logs show it; (1,), 0 without blocks
+
+
+def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[CovarianceKind, Scores]:
+    """What the passes over all sites found, with the whole factor in their meats; and the kind, which is HC1 or CR1
+    where the default has no answer: a row or a cluster without which coefficients are open. names : of the sites"""
+    of = passes[0].of
+    asked, kind, A, theta, penalty, d = of.kind, of.kind, of.A, of.theta, of.penalty, len(of.A)
+
+    def put(of: Any) -> Any:
+        return np.concatenate([of(one) for one in passes])
+
+    count, mass = put(lambda one: one.systems.n), put(lambda one: one.systems.mass)
+    window, squares = put(lambda one: one.window), put(lambda one: one.sums.at.share * one.sums.squares)
+    share, own_A = put(lambda one: one.sums.at.share), put(lambda one: one.home.A)
+    n = int(count.sum())
+    if n <= d:
+        raise SiteDataError(
+            f"error bars need more rows than coefficients, {d}; all sites together have {n}, which are fitted exactly"
+        )
+    if kind.lag is not None and kind.lag >= count.max():
+        raise ArgumentError(f"lag must be less than the rows of the largest site, {count.max()}; got {kind.lag}")
+    if kind.values and (count < 6 * window).any():
+        c = int(np.argmax(count < 6 * window))
+        rule = f"lag must be at most a sixth of the rows of every site, and one has {count[c]}"
+        raise ArgumentError(f"{rule}; got {window[c]}")
+    second = put(lambda one: one.sums.second)
+    independent = np.tensordot(share**2, second, 1)
+    meats, rank = put(lambda one: one.sums.meats()), put(lambda one: one.home.rank)
+    own_meats, meat = put(lambda one: one.apart.meats()), None
+    alone = next((f"{names[one.start + c]}, row {row}" for one in passes for c, row in one.sums.alone.items()), "")
+    open_own = np.zeros(len(count), np.bool_)
+    for one in passes:
+        open_own[[one.start + c for c in one.apart.alone]] = True
+    clusters, site_clusters, shares = 0, np.zeros(len(count), np.int64), sum(one.shares for one in passes)
+    if kind.cluster is not None:
+        pairs = join_pairs([one.clusters.pairs(one.start) for one in passes if one.clusters is not None])
+        clusters, site_clusters = pairs.count, np.bincount(pairs.sites, minlength=len(count))
+        if clusters < 2:
+            raise SiteDataError(
+                f"error bars need at least 2 clusters ({kind.cluster!r}); all sites together have {clusters}"
+            )
+        system = pairs.sums[:, 1 + 2 * d :].reshape(-1, d, d) if kind.name == "HC3" else None
+        parts = share[pairs.sites, None] * pairs.sums[:, 1 : 1 + d], _times(share[pairs.sites], system)
+        at, own_at = Solved(theta, A, share), Solved(put(lambda one: one.home.theta), own_A, 1 / mass)
+        joined = pairs.joined(parts[0]), None if parts[1] is None else pairs.joined(parts[1])
+        units, lost = unit_meats(*joined, at, np.zeros(clusters, np.int64))
+        meat, meats = units.T @ units, _by_site(unit_meats(*parts, at, pairs.sites)[0], pairs.sites, len(count))
+        shares = float(np.sum(pairs.joined(pairs.sums[:, :1]) ** 2))
+        if lost.any():
+            label = pairs.labels[int(np.argmax(lost))]
+            where = names[int(pairs.sites[np.argmax(lost[pairs.places])])]
+            alone = f"{where}, all its rows" if kind.cluster == SITES else f"{where}, cluster {label!r}"
+            meat, meats = joined[0].T @ joined[0], _by_site(parts[0], pairs.sites, len(count))
+        if kind.cluster != SITES:
+            own_units = _times(own_at.share[pairs.sites], pairs.sums[:, 1 + d : 1 + 2 * d])
+            own_system = _times(own_at.share[pairs.sites], system)
+            units, own_lost = unit_meats(own_units, own_system, own_at, pairs.sites)
+            own_meats = _by_site(units, pairs.sites, len(count))
+            open_own |= (np.bincount(pairs.sites, own_lost, len(count)) > 0) | (site_clusters < 2)
+    if alone and kind.asked:
+        instead = "HC1" if kind.cluster is None else "CR1"
+        raise SiteDataError(f"{alone_text(alone, kind)}: covariance must be {instead!r}; got {kind.shown!r}")
+    if alone:
+        kind = replace(kind, name="HC1")
+        meats = share[:, None, None] ** 2 * second if kind.cluster is None else meats
+    factor = kind.factor(n, d, clusters)
+    if kind.name == "classical":
+        grams = mass[:, None, None] * (put(lambda one: one.systems.A) - np.diag(penalty))
+        meats = share[:, None, None] ** 2 * grams
+        left, right = np.linalg.solve(A, grams.sum(axis=0)), np.linalg.solve(A, meats.sum(axis=0))
+        fitted = d - np.trace(np.linalg.solve(A, np.diag(penalty)))
+        factor = float((squares / share).sum()) / (n - 2 * fitted + np.trace(left @ right))
+    total = factor * (meats.sum(axis=0) if meat is None else meat)
+    mean = put(lambda one: one.sums.products) / mass[:, None] + penalty * theta
+    if kind.values:  # the same; else with the digits that A theta - b has lost
+        mean = put(lambda one: one.systems.A @ theta - one.systems.b)
+    row = second * (count / mass**2)[:, None, None]
+    if not kind.long_run:
+        row = row - mean[:, :, None] * mean[:, None, :]
+    degrees, single = put(lambda one: one.sums.degrees), kind.of_one_site
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own_factor = single.factor(count, rank, site_clusters)
+        if kind.name == "classical":
+            own_factor = put(lambda one: one.apart.squares) / (count - rank) / mass**2
+            own_meats = grams
+        own = sandwiches(own_A, np.broadcast_to(own_factor, len(count))[:, None, None] * own_meats)
+        lags = 0.0 if kind.long_run else window * 2 / 3
+        own_freedom = np.minimum(np.minimum(count - rank, degrees), count / lags)
+    if single.cluster is not None:
+        own_freedom = site_clusters - 1.0
+    telling = (count > rank) & (rank > 0)
+    own[~telling | open_own] = np.nan
+    freedom = float(clusters - 1 if kind.cluster is not None else n - d)
+    if kind.long_run:
+        freedom = _pooled_freedom(meats, degrees, freedom)
+    elif of.spread is not None and shares > 0:
+        freedom = min(freedom, d**2 / shares)
+    powers, cubes = sum((one.sums.block_moments(of.influence) for one in passes), np.zeros((2, 1)))
+    return kind, Scores(
+        count,
+        mean,
+        row,
+        factor * meats,
+        total,
+        independent,
+        window,
+        squares,
+        clusters,
+        site_clusters,
+        degrees,
+        freedom,
+        alone_text(alone, asked) if alone else "",
+        own,
+        np.where(telling, own_freedom, np.nan),
+        passes[0].residuals.join(one.residuals for one in passes[1:]),
+        sum(one.log_weights for one in passes),
+        np.asarray(cubes / np.where(powers > 0, powers, 1.0) ** 1.5, np.float64),
+    )
+
+
+def _pooled_freedom(meats: Floats, degrees: Floats, most: float) -> float:
+    """Where sites have k_c degrees of freedom each, of their part V_c of the covariance V, all have 1 / sum_c s_c^2 /
+    k_c together, with the shares s_c = trace(V^-1 V_c) / d (Welch and Satterthwaite)."""
+    V = meats.sum(axis=0)
+    scale = np.sqrt(np.where(np.diag(V) > 0, np.diag(V), 1.0))
+    inverse = np.linalg.pinv(V / np.outer(scale, scale), rcond=1e-12, hermitian=True) / np.outer(scale, scale)
+    shares = np.einsum("ij,nij->n", inverse, meats)
+    return min(float(shares.sum() ** 2 / np.sum(shares**2 / degrees)), most) if shares.sum() > 0 else most
+
+
+def _times(factors: Floats, values: Floats | None) -> Any:
+    """factors : (k,) times values : (k, ...), where there are any."""
+    return None if values is None else values * factors.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _by_site(units: Floats, sites: Codes, N: int) -> Floats:
+    """(N, d, d): sums of squares of units : (k, d)."""
+    order = np.argsort(sites, kind="stable")
+    found, starts = np.unique(sites[order], return_index=True)
+    out = np.zeros((N, units.shape[1], units.shape[1]))
+    out[found] = Piece(units[order], units[order], np.empty(len(units)), found, starts).products(
+        units[order], units[order]
+    )
+    return out
+
+
+def alone_text(where: str, kind: CovarianceKind) -> str:
+    """What to say of a row or cluster with leverage 1."""
+    return f"{where}, alone determines some coefficient, so that {kind.shown} does not exist"
+
+
+def covariance_text(kind: CovarianceKind, s: Scores) -> str:
+    """For people."""
+    if kind.cluster is not None:
+        joined = ", joined across sites" if kind.cluster != SITES and s.site_clusters.sum() > s.clusters else ""
+        return f"{kind.shown}, {s.clusters:,} clusters{joined}"
+    M = int(s.window.max())
+    return kind.name if kind.name != "HAC" else f"HAC, lag {M}" if kind.lag is not None else f"HAC, lag {M} seen"
+
+
+def sandwiches(A: Floats, meat: Floats) -> Floats:
+    """A^-1 meat A^-T : (..., d, d)."""
+    left = np.linalg.solve(A, meat)
+    out = np.linalg.solve(A, np.swapaxes(left, -1, -2))
+    return np.asarray((out + np.swapaxes(out, -1, -2)) / 2, np.float64)
+
+
+def root_of_sandwich(A: Floats, meat: Floats) -> Floats:
+    """(d, d): R with R R^T = A^-1 meat A^-T."""
+    scale = np.sqrt(np.where(np.diag(meat) > 0, np.diag(meat), 1.0))
+    values, vectors = np.linalg.eigh(meat / np.outer(scale, scale))
+    root = scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(np.linalg.solve(A, root), np.float64)

@@ -1,1 +1,0 @@
-"""How far estimates may be off, and how sites differ: covariances, the bootstrap, heterogeneity."""

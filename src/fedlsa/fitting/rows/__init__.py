@@ -1,1 +1,0 @@
-"""From a site's columns to observations: formulas, categories, features."""
