@@ -1,12 +1,17 @@
-"""How long a fit with robust errors takes on large Parquet files; beside pyarrow and NumPy, which find no errors.
+"""How long a fit with robust errors takes: of many small sites, of one large table, of large files.
 
-    python benchmarks/fit.py                                        20 files of 100,000 rows and 32 features
-    python benchmarks/fit.py --sites 3 --rows 2000 --features 4     to see that all of it works
+    python benchmarks/fit.py                                     all of it: minutes, and 1 GB of files
+    python benchmarks/fit.py --many 20 40 --tall 2000 --sites 3 --rows 2000 --features 4   to see that all of it works
 
-The files are made first, in a temporary folder that is removed at the end, and stand in the page cache when they are
-read. The alternative reads each file once with pyarrow, stacks its columns with NumPy and adds up the normal equations:
-no checks, no error bars, no plan. The two take turns, and the best repeat of each counts; each takes its memory in a
-process of its own. Last a small fit on rows, whose time should not depend on how many threads BLAS would start.
+1. Many sites of 10 rows and 5 features, from one table of pandas, one CSV and one Parquet file: seconds, and how the
+   time of a site grows with their number.
+2. One table of 20 features with HC3, beside statsmodels; each in a process of its own, whose memory is the most that it
+   ever held, the table and all libraries included.
+3. Large Parquet files, one for each site, beside pyarrow and NumPy, which read each file once, stack its columns and
+   add up the normal equations: no checks, no error bars, no plan. The two take turns, and the best repeat counts.
+4. A small fit on rows, whose time should not depend on how many threads BLAS would start.
+
+Files are made first, in a temporary folder that is removed at the end, and stand in the page cache when they are read.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import machine
 import numpy as np
@@ -29,6 +35,8 @@ from numpy.typing import NDArray
 import fedlsa as fl
 
 REPEATS = 5
+ROWS_OF_MANY, FEATURES_OF_MANY = 10, 5
+FEATURES_OF_TALL = 20
 TASK = fl.Regression("y")
 PHASES = {
     "reading": "reading, scale and systems",
@@ -100,32 +108,101 @@ def normal_equations(paths: Sequence[str]) -> Floats:
 
 def passes(paths: Sequence[str]) -> float:
     """How often a fit reads each file."""
-    from fedlsa.fitting.sites.site_files import FileSite
+    from fedlsa.fitting.table_files import FileTable
 
-    read, inner = list[str](), FileSite.pieces
+    read, inner = list[str](), FileTable.batches
 
-    def counted(self: FileSite, *arguments: object) -> object:
+    def counted(self: FileTable, *arguments: object) -> object:
         read.append(self.name)
         return inner(self, *arguments)  # type: ignore[arg-type]
 
-    FileSite.pieces = counted  # type: ignore[assignment, method-assign]
+    FileTable.batches = counted  # type: ignore[assignment, method-assign]
     try:
         fl.fit(paths, TASK)
     finally:
-        FileSite.pieces = inner  # type: ignore[method-assign]
+        FileTable.batches = inner  # type: ignore[method-assign]
     return len(read) / len(paths)
 
 
-WAYS: dict[str, Callable[[Sequence[str]], object]] = {
-    "fedlsa": lambda paths: fl.fit(paths, TASK),
-    "numpy": normal_equations,
-}
+def seconds(work: Callable[[], object]) -> float:
+    """Of the best repeat."""
+    taken = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begin)
+    return min(taken)
 
 
-def peak(way: str, folder: str) -> float:
-    """Bytes that a process of its own takes at most, with all that it loads."""
-    command = [sys.executable, __file__, "--peak", way, "--folder", folder]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def measure_many(folder: Path, counts: Sequence[int]) -> None:
+    """Many small sites in one table and in one file."""
+    import pandas as pd
+
+    print(f"sites x {ROWS_OF_MANY} rows x {FEATURES_OF_MANY} features, HC3, no plan")
+    print(f"{'':16}" + "".join(f"{f'{count:,} sites':>16}" for count in counts) + f"{'growth of a site':>20}")
+    taken: dict[str, list[float]] = {}
+    for count in counts:
+        rng = np.random.default_rng(count)
+        x = rng.standard_normal((FEATURES_OF_MANY, count * ROWS_OF_MANY))
+        table = pd.DataFrame({f"x{j}": column for j, column in enumerate(x)})
+        table["y"] = x.sum(axis=0) + rng.standard_normal(x.shape[1])
+        table["site"] = rng.permutation(np.arange(x.shape[1]) % count)
+        files = {"one CSV file": folder / f"{count}.csv", "one Parquet file": folder / f"{count}.parquet"}
+        table.to_csv(files["one CSV file"], index=False)
+        table.to_parquet(files["one Parquet file"], index=False)
+        for name, data in {"one table": table, **files}.items():
+            once = seconds(lambda data=data: fl.fit(data, TASK, site="site", plan=False))  # type: ignore[misc]
+            taken.setdefault(name, []).append(once)
+    for name, found in taken.items():
+        growth = (found[-1] / counts[-1]) / (found[0] / counts[0])
+        print(f"  {name:16}" + "".join(f"{one:14.2f} s" for one in found) + f"{growth:18.2f}x")
+
+
+def measure_tall(folder: Path, rows: int) -> None:
+    """One large table beside statsmodels."""
+    make(folder, 1, rows, FEATURES_OF_TALL, "float64")
+    print(f"one table of {rows:,} rows x {FEATURES_OF_TALL} features, HC3")
+    found = {way: alone(way, str(folder)) for way in ("table", "statsmodels")}
+    for way, name in (("table", "fedlsa"), ("statsmodels", "statsmodels")):
+        print(f"  {name:16} {found[way][0]:8.2f} s {found[way][1] / 1e9:8.2f} GB")
+    ratios = [ours / theirs for ours, theirs in zip(found["table"], found["statsmodels"], strict=True)]
+    print(f"  ratio {ratios[0]:.2f} of time, {ratios[1]:.2f} of memory")
+
+
+def statsmodels_fit(table: Any) -> object:
+    """HC3 as statsmodels finds it."""
+    import statsmodels.api as sm
+
+    return sm.OLS(table["y"], sm.add_constant(table.drop(columns="y"))).fit(cov_type="HC3").bse
+
+
+def _files(folder: str) -> list[str]:
+    return sorted(map(str, Path(folder).glob("*.parquet")))
+
+
+def _table(folder: str) -> Any:
+    import pandas as pd
+
+    return pd.read_parquet(_files(folder)[0])
+
+
+def ways(way: str, folder: str) -> Callable[[], object]:
+    """What is to be timed, with what it needs read before."""
+    if way in ("table", "statsmodels"):
+        table = _table(folder)
+        return lambda: fl.fit([table], TASK, plan=False) if way == "table" else statsmodels_fit(table)
+    paths = _files(folder)
+    return lambda: fl.fit(paths, TASK) if way == "files" else normal_equations(paths)
+
+
+WAYS = ("files", "numpy", "table", "statsmodels")
+
+
+def alone(way: str, folder: str) -> tuple[float, float]:
+    """Seconds, and the bytes that a process of its own takes at most, with all that it loads."""
+    command = [sys.executable, __file__, "--alone", way, "--folder", folder]
+    took, memory = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return float(took), float(memory)
 
 
 def small_fit() -> float:
@@ -173,7 +250,8 @@ def measure(paths: Sequence[str]) -> None:
     )
     folder = str(Path(paths[0]).parent)
     print(
-        f"memory: fedlsa {peak('fedlsa', folder) / 1e9:.2f} GB, pyarrow and NumPy {peak('numpy', folder) / 1e9:.2f} GB"
+        f"memory: fedlsa {alone('files', folder)[1] / 1e9:.2f} GB, "
+        f"pyarrow and NumPy {alone('numpy', folder)[1] / 1e9:.2f} GB"
     )
     gap = np.abs(found.theta - theta).max() / np.abs(theta).max()
     print(
@@ -183,23 +261,23 @@ def measure(paths: Sequence[str]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sites", type=int, default=20)
+    parser.add_argument("--many", type=int, nargs="+", default=(1_000, 10_000), help="numbers of small sites")
+    parser.add_argument("--tall", type=int, default=1_000_000, help="rows of the one large table")
+    parser.add_argument("--sites", type=int, default=20, help="large files")
     parser.add_argument("--rows", type=int, default=100_000, help="of each site")
     parser.add_argument("--features", type=int, default=32)
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
     parser.add_argument("--folder", help="where to make the temporary folder")
-    parser.add_argument(
-        "--peak", choices=list(WAYS), help="print the memory that one way takes on the files of --folder"
-    )
+    parser.add_argument("--alone", choices=WAYS, help="print seconds and bytes of one way on the files of --folder")
     parser.add_argument("--small", action="store_true", help="print the processor seconds of a small fit")
     options = parser.parse_args(argv)
     if options.small:
         print(small_fit())
         return 0
-    if options.peak:
-        WAYS[options.peak](sorted(map(str, Path(options.folder).glob("*.parquet"))))
+    if options.alone:
+        took = seconds(ways(options.alone, options.folder))
         status = Path("/proc/self/status").read_text(encoding="ascii")  # getrusage counts its parent too
-        print(1024 * int(status.split("VmHWM:")[1].split()[0]))
+        print(took, 1024 * int(status.split("VmHWM:")[1].split()[0]))
         return 0
     size = options.sites * options.rows * (options.features + 1) * np.dtype(options.dtype).itemsize
     try:
@@ -207,7 +285,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             if shutil.disk_usage(folder).free < 1.3 * size:
                 parser.error(f"the folder must have room for {1.3 * size / 1e9:.1f} GB")
             here = machine.describe()  # the load before, not of, the measurement
-            paths = make(Path(folder), options.sites, options.rows, options.features, options.dtype)
+            many, tall, large = (Path(folder) / name for name in ("many", "tall", "large"))
+            for part in (many, tall, large):
+                part.mkdir()
+            measure_many(many, options.many)
+            measure_tall(tall, options.tall)
+            paths = make(large, options.sites, options.rows, options.features, options.dtype)
             print(
                 f"{options.sites} files x {options.rows:,} rows x {options.features} features, {options.dtype}: "
                 f"{sum(map(os.path.getsize, paths)) / 1e9:.2f} GB of Parquet"

@@ -25,7 +25,7 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 import numpy as np
 from numpy.typing import NDArray
-from policy_logs import GAMMA, trajectories, transitions
+from policy_logs import GAMMA, linear_system, squares, trajectories, transitions
 from scipy.signal import lfilter
 
 import fedlsa as fl
@@ -112,8 +112,11 @@ def series(sites: int, rows: int, rho: float, seed: int) -> Any:
     return draw
 
 
-def patients(count: int, sites: int, seed: int, rows: int = 10) -> Any:
-    """Ten rows of each patient, with an effect of the patient's; x0 differs between and within patients, x1 between."""
+def patients(count: int, sites: int, seed: int, rows: int = 10, moving: bool = False) -> Any:
+    """Ten rows of each patient, with an effect of the patient's; x0 differs between and within patients, x1 between.
+
+    moving : whether patients go from site to site
+    """
 
     def draw(k: int) -> list[dict[str, Floats]]:
         rng = np.random.default_rng([seed, k])
@@ -122,7 +125,8 @@ def patients(count: int, sites: int, seed: int, rows: int = 10) -> Any:
         x1 = rng.normal(size=count)[who]
         y = BETA[0] * x0 + BETA[1] * x1 + BETA[2] + rng.normal(size=count)[who] + rng.normal(size=len(who))
         table = {"x0": x0, "x1": x1, "patient": who.astype(np.float64), "y": y}
-        return [{name: column[who % sites == c] for name, column in table.items()} for c in range(sites)]
+        where = (np.arange(len(who)) if moving else who) % sites
+        return [{name: column[where == c] for name, column in table.items()} for c in range(sites)]
 
     return draw
 
@@ -141,9 +145,11 @@ def populations(count: int, rows: int, seed: int) -> Any:
     return draw
 
 
-def bootstrapped(data: str, kind: str, draw: Any, task: Any, truth: Floats = BETA) -> Situation:
+def bootstrapped(
+    data: str, kind: str, draw: Any, task: Any, settings: dict[str, Any], truth: Floats = BETA
+) -> Situation:
     """With the intervals of a bootstrap."""
-    settings = {"bootstrap": REPLICAS, "resample": kind}
+    settings = settings | {"bootstrap": REPLICAS, "resample": kind}
     return Situation(data, f"bootstrap, {kind}", draw, task, settings, truth, "bootstrap")
 
 
@@ -156,37 +162,41 @@ def situations() -> Iterator[Situation]:
     yield Situation(data, "defaults, about the planned run's answer", draw, y, {"plan": True}, about="protocol")
     by_hand = {"plan": True, "method": "fedlsa", "step_size": 5e-4, "local_steps": 10, "rounds": 3000, "local": "rows"}
     yield Situation(data, "about the answer of a short run by hand on rows", draw, y, by_hand, about="protocol")
-    yield Situation(data, "classical", draw, fl.Regression("y", covariance="classical"), covers=False)
-    for kind in ("pairs", "wild"):
-        yield bootstrapped(data, kind, draw, y)
+    yield Situation(data, "classical", draw, y, {"covariance": "classical"}, covers=False)
+    yield bootstrapped(data, "pairs", draw, y, {})
     yield Situation(f"{noise}, four sites of 10 rows", "defaults", regression((10,) * 4, growing, 2), y)
+    data, draw = "sites of 10 and 1,000 rows that count the same", regression((10, 1000), growing, 40)
+    for kind in ("HC3", "HC1", "classical"):
+        even = {"weight": "sites", "covariance": kind}
+        yield Situation(data, f"weight='sites', {kind}", draw, y, even, covers=kind == "HC3")
     for n in (1, 2, 3, 5):
         rows = "1 row" if n == 1 else f"{n} rows"
         yield Situation(f"{noise}, 30 sites of {rows}", "defaults", regression((n,) * 30, growing, 3 + n), y)
-    hac = fl.Regression("y", covariance="HAC")
+    hac = {"covariance": "HAC"}
     for sites, rows in ((1, 200), (1, 1000), (5, 200)):
         data = f"rows in time, autocorrelation 0.5, {sites} x {rows} rows"
         draw = series(sites, rows, 0.5, 10)
-        yield Situation(data, "HAC", draw, hac)
+        yield Situation(data, "HAC", draw, y, hac)
         if sites * rows == 1000:
-            for kind in ("block", "wild"):
-                yield bootstrapped(data, kind, draw, hac)
-        yield Situation(data, "HAC, lag=8", draw, hac, {"lag": 8}, covers=False)
+            yield bootstrapped(data, "block", draw, y, hac)
+        yield Situation(data, "HAC, lag=8", draw, y, {"lag": 8}, covers=False)
         yield Situation(data, "defaults", draw, y, covers=False)
     for count in (6, 12, 40):
         data, draw = f"{count} patients of 10 rows at 2 sites", patients(count, 2, 20)
-        explained = {"target": "y", "columns": ["x0", "x1"]}
-        patient = explained | {"cluster": "patient"}
-        yield Situation(data, "clusters", draw, fl.Regression(**patient))
-        for kind in ("cluster", "wild") if count == 40 else ("wild",):  # few clusters leave replicas undetermined
-            yield bootstrapped(data, kind, draw, fl.Regression(**patient))
-        yield Situation(data, "clusters, HC1", draw, fl.Regression(**patient, covariance="HC1"), covers=False)
-        yield Situation(data, "defaults", draw, fl.Regression(**explained), covers=False)
+        task, patient = fl.Regression("y", columns=["x0", "x1"]), {"cluster": "patient"}
+        yield Situation(data, "clusters", draw, task, patient)
+        if count == 40:  # few clusters leave replicas undetermined
+            yield bootstrapped(data, "cluster", draw, task, patient)
+        yield Situation(data, "clusters, CR1", draw, task, patient | {"covariance": "CR1"}, covers=False)
+        yield Situation(data, "defaults", draw, task, covers=False)
+    data, draw = "80 patients of 10 rows who go to 10 sites", patients(80, 10, 50, moving=True)
+    yield Situation(data, "clusters", draw, task, patient)
+    yield Situation(data, "defaults", draw, task, covers=False)
     for count in (5, 10, 20):
         data, draw = f"{count} sites of 30 rows drawn from many that differ", populations(count, 30, 30)
-        yield Situation(data, "clusters are sites", draw, fl.Regression("y", cluster="sites"))
-        task = fl.Regression("y", cluster="sites", covariance="HC1")
-        yield Situation(data, "clusters are sites, HC1", draw, task, covers=False)
+        yield Situation(data, "clusters are sites", draw, y, {"cluster": "sites"})
+        one = {"cluster": "sites", "covariance": "CR1"}
+        yield Situation(data, "clusters are sites, CR1", draw, y, one, covers=False)
     value = fl.Value(GAMMA, state="s", next_state="n")
     draw, truth = transitions((600, 900, 1500))
     yield Situation("values, independent transitions at sites of 600, 900, 1,500", "defaults", draw, value, {}, truth)
@@ -194,8 +204,16 @@ def situations() -> Iterator[Situation]:
         draw, truth = trajectories(rows, 0.95)
         data = f"values, a log of {rows:,} steps at each of 3 sites, autocorrelation times 24-30"
         yield Situation(data, "defaults", draw, value, {}, truth, covers=rows > 250)
-        if rows > 250:
-            yield bootstrapped(data, "wild", draw, value, truth)
+    draw, truth = linear_system((1500,) * 3, 0.9)
+    data = "values of a linear system, squares of states as features"
+    endless = fl.Value(0.9, features=squares)
+    yield Situation(f"{data}, 3 x 1,500 steps without an end", "defaults", draw, endless, {}, truth)
+    for sizes, what in (((600, 1200, 2400), "600, 1,200, 2,400 steps"), ((150,) * 20, "20 x 150 steps")):
+        draw, truth = linear_system(sizes, 0.97, 0.05, 40)
+        for trace in (0.0, 0.8) if len(sizes) == 3 else (0.0,):
+            asked = "defaults" if trace == 0 else f"trace={trace:g}"
+            task = fl.Value(0.97, features=squares, trace=trace)
+            yield Situation(f"{data}, {what} of episodes", asked, draw, task, {}, truth)
 
 
 def measure(s: Situation, sets: Iterable[int]) -> tuple[Floats, Floats]:

@@ -14,7 +14,6 @@ import numpy as np
 import fedlsa as fl
 
 TASK = fl.Regression(target="invest", columns=("value", "capital"))
-BY_FIRM = fl.Regression(target="invest", columns=("value", "capital"), cluster="sites")
 METHODS = ("fedlsa", "scafflsa", "scaffnew")
 
 
@@ -47,7 +46,7 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
     # every row counts the same, as in pooled least squares; steps on each site's means have no noise, so that a long
     # run ends at the solution itself
     long_run = fl.fit(files, TASK, epsilon=1e-10, local="means")
-    clustered = fl.fit(files, BY_FIRM, epsilon=1e-10, local="means")
+    clustered = fl.fit(files, TASK, epsilon=1e-10, local="means", cluster="sites")
     rows = []
     for j, name in enumerate(long_run.names):
         rows.append(
