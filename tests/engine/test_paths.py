@@ -81,7 +81,7 @@ def test_wrong_arguments_are_named(problem):
         round_paths(problem, METHODS[0], theta_0=np.zeros(3))
     with pytest.raises(ArgumentTypeError, match="noise must be True or False; got 1"):
         round_paths(problem, METHODS[0], noise=1)
-    with pytest.raises(ArgumentTypeError, match="algorithm must be a method"):
+    with pytest.raises(ArgumentTypeError, match="algorithm must have its settings"):
         round_paths(problem, "fedlsa")
 
 

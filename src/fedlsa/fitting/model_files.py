@@ -118,7 +118,8 @@ def _plain_features(value: Any) -> Any:
 
 def task_from_plain(content: dict[str, Any], path: Path, features: Any = None) -> Task:
     """The inverse of `to_plain` for a task; features : those that the file could not hold."""
-    given = {k: v for k, v in content.items() if k != "kind"}
+    moved = ("cluster", "covariance")  # to the fit: None in files of networks that were made before
+    given = {k: v for k, v in content.items() if k != "kind" and (k not in moved or v is not None)}
     stored = given.get("features")
     lost = stored.get(LOST) if isinstance(stored, dict) else None
     if features is not None and lost is None:

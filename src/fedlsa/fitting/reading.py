@@ -207,6 +207,8 @@ def read(
     where = names[0] if len(names) == 1 else f"all {len(names)} sites ({names[0]}, ...)"
     scale = scale_of(task, mean, variance, sums.largest.max(axis=0), features, where)
     kept = room.left >= 0
+    for group in groups if not kept else ():
+        group.kept.clear()
     data = PooledData(groups, names, task, columns, scale, kept, logs, lacking.incomplete, mean, variance)
     return data, weights, sums.systems(scale, data.penalty)
 
