@@ -182,7 +182,7 @@ def test_a_task_goes_through_the_network_and_the_bundle_unchanged(task, tmp_path
 
 
 def test_what_a_run_across_sites_cannot_honour_is_refused_when_a_network_is_made(tmp_path):
-    with pytest.raises(ArgumentError, match="^row_weights must not be given on a network, whose .*; got 'w'"):
+    with pytest.raises(ArgumentError, match=r"^row_weights must not be given on a network, whose .*; got 'w'"):
         setup.init(tmp_path / "net", 3, "localhost", task=fl.Regression("y", row_weights="w"))
     assert not (tmp_path / "net").exists()
 
