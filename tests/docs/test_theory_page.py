@@ -68,7 +68,7 @@ def test_the_picture_of_the_corollary_is_fit_for_print(monkeypatch) -> None:
 
 def test_statements_have_the_names_that_the_paper_prints() -> None:
     named = set(re.findall(r"\b(?:Theorem|Lemma|Corollary|Claim|Figure|Algorithm) [A-H\d][\d.]*\b", TEXT + CORRECTED))
-    rows = csv.reader(io.StringIO((DOCS / "paper-map.csv").read_text(encoding="utf8")))
+    rows = csv.reader(io.StringIO((ROOT / "src" / "fedlsa" / "paper_map.csv").read_text(encoding="utf8")))
     named |= set(re.findall(r"\bAssumption [A-Z]+\d+", TEXT + CORRECTED))
     assert len(named) > 25
     assert sorted(named - {row[1] for row in rows}) == []

@@ -13,7 +13,7 @@ import xarray as xr
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..paper_items import item
+from ..paper_items import cite
 from ..results import recipe
 from ..results.recipe import require_result
 from ..results.result_files import checked_curves
@@ -304,7 +304,7 @@ def bound_and_curve(
         Line(
             _bound_costs(b, x),
             b.mse,
-            f"bound on ψ ({item(b.label)})" if "psi" in b.bounds else f"bound ({item(b.label)})",
+            f"bound on ψ ({cite(b.label)})" if "psi" in b.bounds else f"bound ({cite(b.label)})",
             role=role,
         )
         for b, role in zip(drawn, BOUND_ROLES, strict=False)
@@ -372,7 +372,7 @@ def _bound_notes(
         notes.append(f"Band: from the {low} to the {high} quantile of the squared error over seeds.")
     if result is not None and per_iteration:
         notes.append("Simulations: the server's error at its communications, each at its mean iteration.")
-    failed = {item(b.label): [rule for rule, met in b.conditions.items() if not met] for b in drawn}
+    failed = {cite(b.label): [rule for rule, met in b.conditions.items() if not met] for b in drawn}
     notes += [f"{label}: conditions not met: {'; '.join(rules)}." for label, rules in failed.items() if rules]
     if not any(failed.values()):
         notes.append(f"All conditions of {'the theorem' if len(drawn) == 1 else 'both bounds'} are met.")
