@@ -7,8 +7,8 @@ import csv
 import re
 from importlib import resources
 
-with resources.files(__package__).joinpath("paper_map.csv").open(newline="", encoding="utf-8") as _file:
-    ITEMS = {row["label"]: row["item"] for row in csv.DictReader(_file) if row["label"] != "none"}
+_MAP = resources.files(__package__).joinpath("paper_map.csv").read_text(encoding="utf-8")
+ITEMS = {row["label"]: row["item"] for row in csv.DictReader(_MAP.splitlines()) if row["label"] != "none"}
 PLACES = {  # where something stands that has no number of its own
     "sec:numerical": "Section 6",
     "sec:appendix_numerics": "Appendix G",

@@ -104,11 +104,9 @@ def assemble(
     """
     import xarray as xr
 
-    checks.instance("problem", problem, Problem, "a fedlsa problem")
     checks.instance("sampling", sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")  # type: ignore[arg-type]
     checks.instance("arguments", arguments, Mapping, "a mapping of what simulate was called with")
-    label = method_label(algorithm)
-    origin = recipe.problem_text(problem)
+    label, origin = method_label(algorithm), recipe.problem_text(problem)
     lacks = recipe.missing(origin)
     rounds, seeds = _integers("rounds", rounds), _integers("seeds", seeds)
     S, R, N, d = len(seeds), len(rounds), problem.n_agents, problem.dim

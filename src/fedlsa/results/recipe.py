@@ -16,10 +16,11 @@ import hashlib
 import json
 import platform
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 EMBED_LIMIT = 32 * 2**20
 SWEEP = "sweep"  # the attribute that makes a dataset a sweep
 NEEDS = "run_again_needs"  # the attribute that says what is not in a result
+VARIABLES = ("squared_error", "communications", "uploads", "samples", "diverged_at", "seed", "rounds")  # of any result
 COSTS = ("communications", "uploads", "samples", "bytes", "rounds")
 SAMPLE = 2**16  # bytes of an array that are compressed to see whether it is worth the time
 _TEXTS: WeakKeyDictionary[Problem, str] = WeakKeyDictionary()  # problems do not change, and neither do their texts
@@ -65,19 +67,11 @@ def fields_of(record: Any) -> dict[str, Any]:
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
-def versions() -> dict[str, str]:
+@cache  # they stand in files, which takes milliseconds
+def versions() -> Mapping[str, str]:
     """The versions that a run depends on."""
-    return {
-        "fedlsa": _installed("fedlsa"),
-        "numpy": np.__version__,
-        "numba": _installed("numba"),
-        "python": platform.python_version(),
-    }
-
-
-@cache
-def _installed(package: str) -> str:
-    return version(package)  # from a file, which takes milliseconds
+    installed = {package: version(package) for package in ("fedlsa", "numpy", "numba")}
+    return MappingProxyType({**installed, "python": platform.python_version()})
 
 
 def problem_text(problem: Problem, *, with_data: bool = False) -> str:
@@ -86,19 +80,15 @@ def problem_text(problem: Problem, *, with_data: bool = False) -> str:
     with_data : write the recipe whatever it holds
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
-    if with_data:
-        return _problem_text(problem, with_data)
-    found = _TEXTS.get(problem)  # in one go: it may be known by an equal problem that is about to go
-    if found is None:
-        found = _TEXTS[problem] = _problem_text(problem, with_data)
-    return found
-
-
-def _problem_text(problem: Problem, with_data: bool) -> str:
+    known = None if with_data else _TEXTS.get(problem)  # in one go: of an equal problem that is about to go
+    if known is not None:
+        return known
     name = problem.recipe.get("constructor")
     if problem.recipe and (with_data or (name not in problems.DATA and _size(problem.recipe) <= EMBED_LIMIT)):
-        return text({"embedded": True, **problem.recipe})
-    return text({"embedded": False, "constructor": name, "digest": problem_digest(problem)})
+        found = text({"embedded": True, **problem.recipe})
+    else:
+        found = text({"embedded": False, "constructor": name, "digest": problem_digest(problem)})
+    return found if with_data else _TEXTS.setdefault(problem, found)
 
 
 def missing(stored_text: str | LongText) -> str | None:
@@ -144,12 +134,11 @@ def require_result(name: str, value: Any) -> None:
         raise ArgumentTypeError(f"{name} must be a result of simulate, an xarray.Dataset; got {checks.show(value)}")
     if SWEEP in value.attrs:
         raise ArgumentError(f"{name} must be one result of simulate; got a sweep: fl.results.runs(...) takes it apart")
-    variables = ("squared_error", "communications", "uploads", "samples", "diverged_at", "seed", "rounds")
     attributes = ("problem", "algorithm", "sampling", "arguments", "method")
-    require_numbers(name, value, "a result of simulate", variables, attributes)
-    for n in variables[:5]:
+    require_numbers(name, value, "a result of simulate", VARIABLES, attributes)
+    for n in VARIABLES[:5]:
         wanted = ("seed",) if n == "diverged_at" else ("seed", "rounds")
-        if value[n].dims != wanted or not value[n].size:
+        if value[n].dims != wanted:
             raise ArgumentError(f"{name} must be a result of simulate, with {n} over {wanted}; got {value[n].dims}")
         if n in ("communications", "diverged_at") and value[n].dtype.kind not in "iu":
             raise ArgumentTypeError(f"{name} must be a result of simulate, with integers in {n}; got {value[n].dtype}")
@@ -169,17 +158,16 @@ def require_numbers(
             raise ArgumentError(f"{name} must be {what}, with finite numbers in {n}; got some that are not")
 
 
-def run_arguments(dataset: xr.Dataset, problem: Any = None) -> dict[str, Any]:
-    """The arguments of `simulate` that a result or a sweep holds, but for the problem and the method."""
+def stored_arguments(dataset: xr.Dataset, problem: Any = None) -> dict[str, Any]:
+    """What `simulate`, or `sweep`, was called with, but for the problem and the method.
+
+    A start that was not given is named by the attribute `start`, and without it, in older files, theta_star + 1. It is
+    left out where it is also the problem's.
+    """
     sampling = dict(value(dataset.attrs["sampling"]))
     kind = SAMPLINGS[sampling.pop("name")]
-    return {"sampling": kind(**sampling), **stored_arguments(dataset, problem)}
-
-
-def stored_arguments(dataset: xr.Dataset, problem: Problem | None = None) -> dict[str, Any]:
-    """What simulate was called with; a start that was not given is named by the attribute `start`, and without it, in
-    older files, theta_star + 1. It is left out where it is also the problem's."""
-    stored, named = dict(value(dataset.attrs["arguments"])), dataset.attrs.get("start", LABORATORY_START)
+    stored = {"sampling": kind(**sampling), **value(dataset.attrs["arguments"])}
+    named = dataset.attrs.get("start", LABORATORY_START)
     own = isinstance(problem, Problem) and problem.start_label() == named
     if stored.get("theta_0") is None and "theta_star" in dataset.attrs and not own:
         solution = np.asarray(dataset.attrs["theta_star"], np.float64)
@@ -192,7 +180,10 @@ def stored_problem(stored_text: str | LongText, given: Any) -> Problem:
     stored = value(stored_text)
     if given is not None:
         checks.instance("problem", given, Problem, "a fedlsa problem")
-        if problem_text(given) != stored_text and problem_digest(given) != _digest(stored):
+        same = problem_text(given) == stored_text or problem_digest(given) == (
+            problem_digest(problems.from_recipe(stored)) if stored["embedded"] else stored["digest"]
+        )
+        if not same:
             raise ArgumentError("problem must be the one this result was made with; got a different one")
         return given
     lacks = missing(stored_text)
@@ -201,13 +192,11 @@ def stored_problem(stored_text: str | LongText, given: Any) -> Problem:
     return problems.from_recipe(stored)
 
 
-def _digest(stored: dict[str, Any]) -> str:
-    return problem_digest(problems.from_recipe(stored)) if stored["embedded"] else str(stored["digest"])
-
-
-def _size(recipe: Mapping[str, Any]) -> int:
-    """Bytes of all arrays."""
-    return sum(a.nbytes for a in _arrays(recipe))
+def _size(entry: Any) -> int:
+    """Bytes of all arrays in a recipe."""
+    if isinstance(entry, Mapping):
+        entry = tuple(entry.values())
+    return sum(map(_size, entry)) if isinstance(entry, (list, tuple)) else getattr(entry, "nbytes", 0)
 
 
 def _encode(entry: Any) -> Any:
@@ -245,19 +234,6 @@ def _decode(entry: dict[str, Any]) -> Any:
             return {**entry, "participation": None, "participants": share}
         return {"participants": None, **entry, "participation": None if share == 1 else share}
     return entry
-
-
-def _arrays(entry: Any) -> Iterator[NDArray[Any]]:
-    if isinstance(entry, np.ndarray):
-        yield entry
-    elif isinstance(entry, Mapping):
-        for v in entry.values():
-            yield from _arrays(v)
-    elif isinstance(entry, (list, tuple)):
-        for v in entry:
-            yield from _arrays(v)
-    elif is_dataclass(entry):
-        yield from _arrays(fields_of(entry))
 
 
 def _little(array: NDArray[Any]) -> NDArray[Any]:
@@ -305,13 +281,11 @@ class LongList(list[Any]):
 
 def abridged(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The same attributes, of which the long ones print short."""
-    return {name: _abridged(value) for name, value in attributes.items()}
-
-
-def _abridged(value: Any) -> Any:
-    if isinstance(value, str):
-        return LongText([value]) if len(value) > SHOWN else value
-    return LongList(value) if isinstance(value, list) and len(str(value)) > SHOWN else value
+    short: dict[type, Callable[[Any], Any]] = {str: lambda text: LongText([text]), list: LongList}
+    return {
+        name: short[type(value)](value) if type(value) in short and len(str(value)) > SHOWN else value
+        for name, value in attributes.items()
+    }
 
 
 def whole(text: Any) -> Any:

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import checks
 from ..algorithms import PowerStep
 from ..errors import ArgumentError
+from ..formatting import shown
+from ..frozen import same
 from . import recipe
 
 if TYPE_CHECKING:
     import xarray as xr
 
-SAME = ("rounds", "theta_0", "xi_0", "dtype")  # of the arguments of a run; the engine does not matter
+SAME = ("sampling", "rounds", "theta_0", "xi_0", "dtype")  # of the arguments of a run; the engine does not matter
 
 
 def richardson_romberg(fine: xr.Dataset, coarse: xr.Dataset) -> xr.Dataset:
@@ -60,45 +63,34 @@ def richardson_romberg(fine: xr.Dataset, coarse: xr.Dataset) -> xr.Dataset:
 
 def _check_pair(fine: xr.Dataset, coarse: xr.Dataset) -> None:
     """Refuse two results that differ in anything but a step size twice as large."""
-    one, two = (dict(recipe.value(r.attrs["algorithm"])) for r in (fine, coarse))
-    if "name" not in one or "name" not in two:
-        strange = one if "name" not in one else two
-        custom = f"{strange['module']}.{strange['qualname']}"
+    one, two = _settings(fine), _settings(coarse)
+    eta, twice = one.pop("step_size"), two.pop("step_size")
+    for what, value in one.items():
+        if not same(value, two.get(what)):
+            values = [shown(v) if isinstance(v, np.ndarray) else checks.show(v) for v in (value, two.get(what))]
+            raise ArgumentError(f"fine and coarse must agree in {what}; got {' and '.join(values)}")
+    if not _is_double(eta, twice):
+        raise ArgumentError(f"coarse must have twice the step_size of fine; got {twice} and {eta}")
+
+
+def _settings(result: xr.Dataset) -> dict[str, Any]:
+    """What a run was made with, by the names of errors."""
+    method, run = dict(recipe.value(result.attrs["algorithm"])), recipe.stored_arguments(result)
+    if "name" not in method:
+        custom = f"{method['module']}.{method['qualname']}"
         raise ArgumentError(
             f"fine and coarse must be runs of methods of fedlsa, whose step size is known; got {custom}"
         )
-    eta, twice = one.pop("step_size"), two.pop("step_size")
-    _same("the method", one.pop("name"), two.pop("name"))
-    for option in one:
-        _same(option, one[option], two[option])
-    if not _is_double(eta, twice):
-        raise ArgumentError(f"coarse must have twice the step_size of fine; got {twice} and {eta}")
-    for name in ("problem", "sampling"):
-        if fine.attrs[name] != coarse.attrs[name]:
-            raise ArgumentError(f"fine and coarse must be runs with one {name}; got two different ones")
-    mine, other = map(recipe.stored_arguments, (fine, coarse))
-    for name in SAME:
-        _same(name, mine.get(name), other.get(name))
-    for name in ("seed", "rounds"):
-        if not np.array_equal(fine[name], coarse[name]):
-            what = "seeds" if name == "seed" else "recorded rounds"
-            raise ArgumentError(
-                f"fine and coarse must have the same {what}; got {_few(fine[name])} and {_few(coarse[name])}"
-            )
-
-
-def _same(what: str, one: Any, two: Any) -> None:
-    if not np.array_equal(one, two):
-        raise ArgumentError(f"fine and coarse must agree in {what}; got {one!r} and {two!r}")
+    return {
+        "the method": method.pop("name"),
+        **method,
+        "the problem": result.attrs["problem"],
+        **{name: run.get(name) for name in SAME},
+        "the seeds": result["seed"].values,
+        "the recorded rounds": result["rounds"].values,
+    }
 
 
 def _is_double(eta: float | PowerStep, twice: float | PowerStep) -> bool:
-    if isinstance(eta, PowerStep) or isinstance(twice, PowerStep):
-        powers = isinstance(eta, PowerStep) and isinstance(twice, PowerStep)
-        return powers and eta.power == twice.power and _is_double(eta.eta_0, twice.eta_0)  # type: ignore[union-attr]
-    return bool(np.isclose(twice, 2 * eta, rtol=1e-12, atol=0))
-
-
-def _few(values: xr.DataArray) -> str:
-    shown = values.values[:4].tolist()
-    return f"{shown}" if values.size <= 4 else f"{str(shown)[:-1]}, ... ({values.size} of them)"
+    one, two = (s if isinstance(s, PowerStep) else PowerStep(s, 0.0) for s in (eta, twice))
+    return one.power == two.power and bool(np.isclose(two.eta_0, 2 * one.eta_0, rtol=1e-12, atol=0))

@@ -120,8 +120,7 @@ def require_sweep(name: str, sweep: Any) -> dict[str, Any]:
 
     if not isinstance(sweep, xr.Dataset) or SWEEP not in sweep.attrs:
         raise ArgumentTypeError(f"{name} must be a sweep (fl.sweep); got {checks.show(sweep)}")
-    variables = ("squared_error", "communications", "uploads", "samples", "diverged_at", "seed", "rounds")
-    recipe.require_numbers(name, sweep, "a sweep (fl.sweep)", variables, ("sampling", "arguments"))
+    recipe.require_numbers(name, sweep, "a sweep (fl.sweep)", recipe.VARIABLES, ("sampling", "arguments"))
     record: dict[str, Any] = recipe.value(sweep.attrs[SWEEP])
     for coordinate in ("problem", "algorithm", *record["options"])["problems" not in record :]:
         if coordinate not in sweep.coords or sweep[coordinate].dims not in ((), (coordinate,)):
@@ -129,12 +128,12 @@ def require_sweep(name: str, sweep: Any) -> dict[str, Any]:
     return record
 
 
-def require_runs(name: str, value: Any) -> None:
-    """Refuse what is neither a result of `simulate` nor a sweep."""
+def require_runs(name: str, value: Any) -> dict[str, Any]:
+    """The record of a sweep, an empty one for a result of `simulate`; what is neither is refused."""
     if SWEEP in getattr(value, "attrs", {}):
-        require_sweep(name, value)
-    else:
-        recipe.require_result(name, value)
+        return require_sweep(name, value)
+    recipe.require_result(name, value)
+    return {}
 
 
 def known(by_label: Mapping[Any, Any], at: Any) -> Any:
@@ -164,12 +163,14 @@ def arguments(
 
     problem, algorithm : needed only where the dataset could not hold them; must then be the ones of the run.
     """
-    require_runs("dataset", dataset)
-    if SWEEP in dataset.attrs:
-        return _of_a_sweep(dataset, problem, algorithm)
-    made = recipe.stored_problem(dataset.attrs["problem"], problem)
-    method = _algorithm(dataset.attrs["algorithm"], algorithm)
-    return {"problem": made, "algorithm": method, **recipe.run_arguments(dataset, made)}
+    record = require_runs("dataset", dataset)
+    made = _problems(dataset, record, problem)
+    if record:
+        method = _chosen(dataset, "algorithm", _classes(record["algorithms"], algorithm))
+    else:
+        method = _algorithm(dataset.attrs["algorithm"], algorithm)
+    options = {name: _chosen(dataset, name, values) for name, values in record.get("options", {}).items()}
+    return {"problem": made, "algorithm": method, **recipe.stored_arguments(dataset, made), **options}
 
 
 def _algorithm(stored_text: str | LongText, given: Any) -> Algorithm:
@@ -180,27 +181,12 @@ def _algorithm(stored_text: str | LongText, given: Any) -> Algorithm:
             raise ArgumentError(f"algorithm must be the one this result was made with; got {checks.show(given)}")
         return given
     if "name" not in stored:
-        custom = f"{stored['module']}.{stored['qualname']}"
-        raise ArgumentError(
-            f"algorithm must be passed: the result was made with {custom}, not a fedlsa method; got None"
-        )
+        raise _unknown("result", stored, given)
     return METHODS[stored.pop("name").lower()](**stored)
 
 
-def _of_a_sweep(sweep: xr.Dataset, problem: Any, algorithm: Any) -> dict[str, Any]:
-    record = require_sweep("dataset", sweep)
-    classes = _classes(record["algorithms"], algorithm)
-    made = _problems(sweep, record, problem)
-    return {
-        "problem": made,
-        "algorithm": _chosen(sweep, "algorithm", classes),
-        **recipe.run_arguments(sweep, made),
-        **{name: _chosen(sweep, name, values) for name, values in record["options"].items()},
-    }
-
-
 def _problems(sweep: xr.Dataset, record: Mapping[str, Any], given: Any) -> Problem | dict[str, Problem]:
-    if "problems" not in record:
+    if "problems" not in record:  # one problem
         return recipe.stored_problem(sweep.attrs["problem"], given)
     if given is not None and not isinstance(given, Mapping):
         raise ArgumentTypeError(f"problem must be a mapping of the names in the sweep; got {checks.show(given)}")
@@ -213,16 +199,15 @@ def _classes(stored: Sequence[Mapping[str, str]], given: Any) -> list[type[Algor
     """The classes of a record; those that are not of fedlsa must be given."""
     offered = [] if given is None else list(given) if checks.is_sequence(given) else [given]
     by_name = {(kind.__module__, kind.__qualname__): kind for kind in (*METHODS.values(), *offered)}
-    out = []
     for entry in stored:
-        kind = by_name.get((entry["module"], entry["qualname"]))
-        if kind is None:
-            custom = f"{entry['module']}.{entry['qualname']}"
-            raise ArgumentError(
-                f"algorithm must be passed: the sweep was made with {custom}, not a fedlsa method; got {given!r}"
-            )
-        out.append(kind)
-    return out
+        if (entry["module"], entry["qualname"]) not in by_name:
+            raise _unknown("sweep", entry, given)
+    return [by_name[entry["module"], entry["qualname"]] for entry in stored]
+
+
+def _unknown(what: str, entry: Mapping[str, str], given: Any) -> ArgumentError:
+    rule = f"algorithm must be passed: the {what} was made with {entry['module']}.{entry['qualname']}"
+    return ArgumentError(f"{rule}, not a fedlsa method; got {given!r}")
 
 
 def _chosen(sweep: xr.Dataset, name: str, values: Any) -> Any:
