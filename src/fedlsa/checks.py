@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from types import UnionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ Floats = NDArray[np.float64]
 Kind = TypeVar("Kind")
 LARGEST_INTEGER = 2**63 - 1  # of an index, and of arrays of integers
 LARGEST_REAL = 1e150  # formulas square what they are given, and divide by it
+WITHIN = {"above": operator.gt, "at least": operator.ge, "at most": operator.le, "below": operator.lt}
 MOST_ENTRIES = 2**22  # of a sequence that Python goes through one by one: more belong into an array
 
 
@@ -39,19 +41,16 @@ def show(value: object) -> str:
 
 def integer(name: str, value: Any, *, at_least: int = 0, at_most: int | None = None) -> int:
     """An integer in a range; booleans and floats are not integers."""
-    rule = f"an integer of at least {at_least}"
-    if at_least == 1:
-        rule = "a positive integer"
-    elif at_least == 0:
-        rule = "a non-negative integer"
+    kinds = {0: "a non-negative integer", 1: "a positive integer"}
+    rule = kinds.get(at_least, f"an integer of at least {at_least}")
     if at_most is not None:
         rule += f" and at most {at_most}"
-    if isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
     try:
-        number = operator.index(value)
+        number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}") from None
+        number = None
+    if number is None:
+        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
     if at_most is None and number > LARGEST_INTEGER:
         raise ArgumentError(f"{name} must be {rule} below 2**63; got {show(number)}")
     if number < at_least or (at_most is not None and number > at_most):
@@ -69,12 +68,9 @@ def real(
     below: float | None = None,
 ) -> float:
     """A finite real number in a range."""
-    bounds = [
-        f"{word} {bound:g}"
-        for word, bound in (("above", above), ("at least", at_least), ("at most", at_most), ("below", below))
-        if bound is not None
-    ]
-    rule = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
+    bounds = {"above": above, "at least": at_least, "at most": at_most, "below": below}
+    given = {word: bound for word, bound in bounds.items() if bound is not None}
+    rule = f"a finite number {' and '.join(f'{word} {bound:g}' for word, bound in given.items())}".rstrip()
     if isinstance(value, (bool, np.bool_, str, bytes, complex)):
         raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
     try:
@@ -83,17 +79,9 @@ def real(
         raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}") from None
     except OverflowError:  # an integer beyond every float
         raise ArgumentError(f"{name} must be {rule}; got {show(value)}") from None
-    size = abs(number)
-    if math.isfinite(number) and (size > LARGEST_REAL or (above == 0 and 0 < number < 1 / LARGEST_REAL)):
+    if math.isfinite(number) and (abs(number) > LARGEST_REAL or (above == 0 and 0 < number < 1 / LARGEST_REAL)):
         raise ArgumentError(f"{name} must be {rule} whose square neither overflows nor vanishes; got {number:g}")
-    good = (
-        math.isfinite(number)
-        and (above is None or number > above)
-        and (at_least is None or number >= at_least)
-        and (at_most is None or number <= at_most)
-        and (below is None or number < below)
-    )
-    if not good:
+    if not (math.isfinite(number) and all(WITHIN[word](number, bound) for word, bound in given.items())):
         raise ArgumentError(f"{name} must be {rule}; got {number:g}")
     return number
 
@@ -129,16 +117,7 @@ def instances(name: str, value: Any, kind: type[Kind], article: str) -> list[Kin
     out = [value] if isinstance(value, kind) else entries(name, value, f"{article}, or a sequence of them")
     if not out:
         raise ArgumentError(f"{name} must be {article}, or a sequence of them; got none")
-    for entry in out:
-        instance(name, entry, kind, article)
-    return out
-
-
-def text(name: str, value: Any) -> str | None:
-    """Text, or None where there is none."""
-    if value is not None and not isinstance(value, str):
-        raise ArgumentTypeError(f"{name} must be text or None; got {show(value)}")
-    return value
+    return [instance(name, entry, kind, article) for entry in out]
 
 
 def callback(name: str, value: Any) -> None:
@@ -213,16 +192,16 @@ def array(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Flo
     if not fits:
         raise ArgumentError(f"{rule}; got shape {out.shape}")
     memory(f"the length of {name}", out.shape[0] if out.ndim else 1, 8 * out[:1].size if out.ndim else 8, "its entries")
-    out = np.ascontiguousarray(out, np.float64) if out.ndim else out.astype(np.float64)
+    out = np.asarray(out, np.float64, order="C")
     _refuse(~np.isfinite(out), out, rule)
     return out
 
 
-def _refuse(bad: NDArray[np.bool_], values: Floats, rule: str) -> None:
-    """The error for the first of the bad entries, if there is one."""
+def _refuse(bad: NDArray[np.bool_], values: Floats, rule: str, got: str = "{:g}") -> None:
+    """The error for the first of the bad entries, if there is one; got : how it is written."""
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ArgumentError(f"{rule}; got {values[at]:g} at {list(at)}")
+        raise ArgumentError(f"{rule}; got {got.format(values[at])}{f' at {list(at)}' if at else ''}")
 
 
 def flags(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> NDArray[np.bool_]:
@@ -243,13 +222,8 @@ def probabilities(name: str, value: ArrayLike, shape: Sequence[int | str | None]
     if out.size == 0:
         raise ArgumentError(f"{name} must hold at least one probability; got shape {out.shape}")
     _refuse(out < 0, out, f"{name} must hold probabilities of at least 0")
-    total = out.sum(axis=-1)
-    bad = np.abs(total - 1) > tolerance
-    if bad.any():
-        at = tuple(int(i) for i in np.argwhere(bad)[0])
-        value_there = float(total[at]) if at else float(total)
-        place = f" at {list(at)}" if at else ""
-        raise ArgumentError(f"{name} must sum to one over its last axis; got a sum of {value_there:.10g}{place}")
+    total = np.asarray(out.sum(axis=-1))
+    _refuse(np.abs(total - 1) > tolerance, total, f"{name} must sum to one over its last axis", "a sum of {:.10g}")
     return np.asarray(out / total[..., None], np.float64)
 
 
@@ -271,7 +245,8 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     raise UnknownNameError(f"{name} must be {rule}; got {value!r}{did_you_mean(value, names)}")
 
 
-def instance(name: str, value: Any, kind: type | tuple[type, ...], article: str) -> None:
+def instance(name: str, value: Any, kind: type | tuple[type, ...] | UnionType, article: str) -> Any:
     """A value of a given class, e.g. instance("problem", p, Problem, "a fedlsa problem")."""
     if not isinstance(value, kind):
         raise ArgumentTypeError(f"{name} must be {article}; got {show(value)}")
+    return value

@@ -14,15 +14,19 @@ INLINE = r"(?<![\w\\$])\$(?![\s$])([^$]+?)(?<!\s)\$([.,;:)]*)(?![\w$])"  # of a 
 TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
 GREEK = ("gamma", "delta", "zeta", "eta", "theta", "kappa", "lambda", "mu", "nu", "xi", "pi", "rho", "sigma", "tau",
          "phi", "chi", "psi", "omega", "Gamma", "Delta", "Sigma", "Omega")  # fmt: skip
-SYMBOLS = {name: f"&{name};" for name in GREEK} | {"varepsilon": "&epsilon;", "star": "&sstarf;", "top": "&top;"}
-SYMBOLS |= {"vartheta": "ϑ", "infty": "∞", "ldots": "…"}
+NAMES = ("min", "max", "sup", "log", "cos")
+SYMBOLS = {name: f"&{name};" for name in GREEK} | {name: name for name in NAMES}
+SYMBOLS |= {"varepsilon": "&epsilon;", "star": "&sstarf;", "top": "&top;", "vartheta": "ϑ", "infty": "∞", "ldots": "…"}
 SIGNS = {"le": "≤", "ge": "≥", "in": "∈", "gets": "←", "propto": "∝", "cdot": "·", "mapsto": "↦", "vee": "&vee;"}
 FENCES = {"vert": "|", "Vert": "‖", "|": "‖", "lfloor": "⌊", "rfloor": "⌋"}
-ACCENTS = {"bar": "‾", "tilde": "~", "hat": "^"}
 SPACES = {",": "0.17em", " ": "0.33em", "quad": "1em", "qquad": "2em"}
 SUM = "<mo>∑</mo>"
+ATOMS = {name: f"<mi>{text}</mi>" for name, text in SYMBOLS.items()} | {"sum": SUM}  # of commands without arguments
+ATOMS |= {name: f"<mo>{text}</mo>" for name, text in SIGNS.items()}
+ATOMS |= {name: f'<mo stretchy="false" lspace="0" rspace="0">{text}</mo>' for name, text in FENCES.items()}
+ATOMS |= {name: f'<mspace width="{width}"/>' for name, width in SPACES.items()}
+ACCENTS = {"bar": "‾", "tilde": "~", "hat": "^"}
 SIZES = {"big": "1.2em", "Big": "1.8em"}
-NAMES = ("min", "max", "sup", "log", "cos")
 _NAMED = "|".join(NAMES)
 BEFORE_NAME = re.compile(rf"(?<=[\w}}])\s*(?=\\(?:{_NAMED})(?![A-Za-z]))")  # as in print: a thin space on both sides,
 AFTER_NAME = re.compile(rf"(?<=\\(?:{_NAMED}))(?![A-Za-z])\s*(?=[^\s(_^])")  # but none before a bracket or an index
@@ -55,14 +59,8 @@ def _row(tokens: Iterator[str], end: str | None) -> str:
 
 
 def _indexed(atom: str, low: str, high: str) -> str:
-    if atom == SUM and low and not high:
-        return f"<munder>{atom}{low}</munder>"
-    if low and high:
-        return f"<msubsup>{atom}{low}{high}</msubsup>"
-    if low or high:
-        tag = "msub" if low else "msup"
-        return f"<{tag}>{atom}{low or high}</{tag}>"
-    return atom
+    tag = "munder" if atom == SUM and low and not high else f"m{'sub' if low else ''}{'sup' if high else ''}"
+    return f"<{tag}>{atom}{low}{high}</{tag}>" if low or high else atom
 
 
 def _atom(token: str, tokens: Iterator[str]) -> str:
@@ -80,18 +78,8 @@ def _atom(token: str, tokens: Iterator[str]) -> str:
 
 
 def _command(name: str, tokens: Iterator[str]) -> str:
-    if name in SYMBOLS:
-        return f"<mi>{SYMBOLS[name]}</mi>"
-    if name in NAMES:
-        return f"<mi>{name}</mi>"
-    if name in SPACES:
-        return f'<mspace width="{SPACES[name]}"/>'
-    if name == "sum":
-        return SUM
-    if name in SIGNS:
-        return f"<mo>{SIGNS[name]}</mo>"
-    if name in FENCES:
-        return f'<mo stretchy="false" lspace="0" rspace="0">{FENCES[name]}</mo>'
+    if name in ATOMS:
+        return ATOMS[name]
     if name in ("mathrm", "mathcal"):
         next(tokens)
         return f"<mi>{''.join(iter(lambda: next(tokens), '}'))}</mi>"

@@ -103,7 +103,7 @@ def _on_a_cluster(
     address: str, pairs: Sequence[tuple[Problem, Algorithm]], shared: dict[str, Any], progress: Any
 ) -> list[xr.Dataset]:
     """Each run is a task; they are handed back in the order of the pairs."""
-    checks.text("ray", address)
+    checks.instance("ray", address, str | None, "text or None")
     checks.instance("sampling", shared["sampling"], (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
     report = reporter(progress)
     shared["threads"] = 1 if shared["threads"] is None else checks.integer("threads", shared["threads"], at_least=1)

@@ -49,9 +49,9 @@ def band(value: Any) -> tuple[float, float]:
 
 
 CHECKS: dict[str, Callable[[Any], Any]] = {
-    "title": lambda value: checks.text("title", value),
+    "title": lambda value: checks.instance("title", value, str | None, "text or None"),
     "legend": lambda value: checks.boolean("legend", value),
-    "command": lambda value: checks.text("command", value),
+    "command": lambda value: checks.instance("command", value, str | None, "text or None"),
     "scale": lambda value: checks.choice("scale", value, SCALES),
     "level": lambda value: checks.real("level", value, above=0, below=1),
     "band": band,

@@ -104,7 +104,7 @@ def assemble(
     """
     import xarray as xr
 
-    checks.instance("sampling", sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")  # type: ignore[arg-type]
+    checks.instance("sampling", sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")
     checks.instance("arguments", arguments, Mapping, "a mapping of what simulate was called with")
     label, origin = method_label(algorithm), recipe.problem_text(problem)
     lacks = recipe.missing(origin)

@@ -53,7 +53,7 @@ def save(
         file can be run again by itself
     command : what a reader types to make it again, an attribute of the file for all programs
     """
-    checks.text("command", command)
+    checks.instance("command", command, str | None, "text or None")
     sweeps.require_runs("dataset", dataset)
     if problem is not None:
         if "problem" not in dataset.attrs:
@@ -223,7 +223,7 @@ def save_curves(
         has no such number or round. Any netCDF program reads it, and `load` gives all its attributes: command,
         versions, and what each method is
     """
-    checks.text("command", command)
+    checks.instance("command", command, str | None, "text or None")
     datasets = checked_curves(curves, ("mse", "rounds"), ("method", *OF_THE_PROBLEM))
     target = checks.path("path", path, CURVE_SUFFIXES)
     if target.suffix.lower() == ".csv":
