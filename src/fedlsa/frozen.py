@@ -5,9 +5,9 @@ What an object hands out is the object, so `t = p.theta_star; t += 1` must fail.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -92,11 +92,9 @@ class ReadOnly:
         return [getattr(self, f.name) for f in fields(self) if f.compare]  # type: ignore[arg-type]
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
         if not isinstance(other, ReadOnly) or type(self) is not type(other):
             return NotImplemented
-        return same(self._values(), other._values())
+        return self is other or same(self._values(), other._values())
 
     def __hash__(self) -> int:
         known = vars(self)
@@ -105,13 +103,6 @@ class ReadOnly:
         return int(known["_hash"])
 
 
-class frozen_property(cached_property[_T]):
+def frozen_property(function: Callable[[Any], _T]) -> cached_property[_T]:
     """A cached property whose arrays are read-only."""
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:
-            return self
-        known = vars(instance)
-        if self.attrname not in known:
-            known[self.attrname] = frozen(self.func(instance))
-        return known[self.attrname]
+    return cached_property(wraps(function)(lambda instance: frozen(function(instance))))

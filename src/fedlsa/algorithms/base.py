@@ -88,10 +88,8 @@ class Algorithm(Settings, ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.supports = cls.__dict__.get("supports", frozenset())
-        own, options = (
-            cls.__dict__.get("__doc__"),
-            (Algorithm.__doc__ or "").partition("Options")[2].partition(">>>")[0],
-        )
+        own = cls.__dict__.get("__doc__")
+        options = (Algorithm.__doc__ or "").partition("Options")[2].partition(">>>")[0]
         if own and options and "participation :" not in own:  # help() shows a class's own docstring alone
             text, mark, example = own.partition(">>>")
             cls.__doc__ = f"{text.rstrip()}\n\n    Options{options}{mark}{example}"

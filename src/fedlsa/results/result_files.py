@@ -109,19 +109,14 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
         raise ResultFileError(f"{target} is damaged or cut short: {files.reason(error)}") from error
     if "fedlsa_format" not in dataset.attrs or ATTRIBUTES not in dataset:
         raise ResultFileError(f"{target} is not a result file of fedlsa, as fl.results.save writes them")
-    written, expected = dataset.attrs["fedlsa_format"], dataset.attrs.get("fedlsa_sha256")
+    written = dataset.attrs["fedlsa_format"]
     if written not in range(1, FORMAT + 1):
         raise ResultFileError(f"{target} has format {written}; this version of fedlsa reads formats up to {FORMAT}")
-    packed = dataset[ATTRIBUTES].values
+    attributes = dataset[ATTRIBUTES].values.tobytes()
     dataset = dataset.drop_vars(ATTRIBUTES)
-    try:
-        attributes = packed.tobytes().decode()
-        sound = sealed or _checksum(dataset, attributes) == expected
-    except (TypeError, ValueError):
-        sound = False
-    if not sound:
+    if not sealed and _checksum(dataset, attributes) != dataset.attrs.get("fedlsa_sha256"):
         raise ResultFileError(f"{target} is damaged: its content does not match its checksum")
-    stored = recipe.value(attributes)
+    stored = recipe.value(attributes.decode())
     dataset.attrs, dataset.encoding = abridged(stored["dataset"]), {}
     for name, variable in dataset.variables.items():
         variable.attrs, variable.encoding = stored["variables"][str(name)], {}
@@ -198,9 +193,9 @@ def _get(stored: Any) -> NDArray[Any]:
     return np.asarray(stored.asstr()[()], str) if stored.dtype.kind == "O" else stored[()]
 
 
-def _checksum(dataset: xr.Dataset, attributes: str) -> str:
+def _checksum(dataset: xr.Dataset, attributes: bytes) -> str:
     """Of formats 1 and 2, over names, dimensions, types, bytes and attributes."""
-    digest = hashlib.sha256(attributes.encode())
+    digest = hashlib.sha256(attributes)
     for name in sorted(map(str, dataset.variables)):
         variable = dataset.variables[name]
         if variable.dtype.kind in "OUT":
