@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -43,6 +42,7 @@ NEEDS = "run_again_needs"  # the attribute that says what is not in a result
 VARIABLES = ("squared_error", "communications", "uploads", "samples", "diverged_at", "seed", "rounds")  # of any result
 COSTS = ("communications", "uploads", "samples", "bytes", "rounds")
 SAMPLE = 2**16  # bytes of an array that are compressed to see whether it is worth the time
+_version = cache(version)  # it stands in a file, which takes milliseconds
 _TEXTS: WeakKeyDictionary[Problem, str] = WeakKeyDictionary()  # problems do not change, and neither do their texts
 SAMPLINGS = {kind.__name__: kind for kind in (IID, Markov, Replay)}
 SHOWN = 1000  # letters of an attribute that are printed; a result has about ten attributes
@@ -67,11 +67,10 @@ def fields_of(record: Any) -> dict[str, Any]:
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
-@cache  # they stand in files, which takes milliseconds
-def versions() -> Mapping[str, str]:
+def versions() -> dict[str, str]:
     """The versions that a run depends on."""
-    installed = {package: version(package) for package in ("fedlsa", "numpy", "numba")}
-    return MappingProxyType({**installed, "python": platform.python_version()})
+    installed = {package: _version(package) for package in ("fedlsa", "numpy", "numba")}
+    return {**installed, "python": platform.python_version()}
 
 
 def problem_text(problem: Problem, *, with_data: bool = False) -> str:
