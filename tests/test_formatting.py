@@ -11,8 +11,8 @@ import pytest
 from objects import ALL, SETTINGS
 
 import fedlsa as fl
-from fedlsa.formatting import ROWS, WIDTH, Displayed, call, meanings, shown
 from fedlsa.small_pictures import Strip, curve, strips
+from fedlsa.value_objects import ROWS, WIDTH, Displayed, call, meanings, shown
 
 METHOD = fl.FedLSA(0.1, 10)
 LARGEST = 50_000  # letters of the HTML of an object

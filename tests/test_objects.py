@@ -13,7 +13,7 @@ import pytest
 from objects import ALL, ROOMS, dense, regression_fit, sites, value_fit
 
 import fedlsa as fl
-from fedlsa.frozen import ReadOnly, same
+from fedlsa.value_objects import ReadOnly, same
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
 made = functools.cache(lambda name: ALL[name]())

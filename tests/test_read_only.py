@@ -9,7 +9,7 @@ import xarray as xr
 from objects import EMPTY, OBJECTS, dense
 
 import fedlsa as fl
-from fedlsa.frozen import ReadOnly
+from fedlsa.value_objects import ReadOnly
 
 
 def arrays(value, path, seen):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from . import checks
-from .formatting import Settings
+from .value_objects import Settings
 
 
 @dataclass(frozen=True, repr=False)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
-from ..formatting import Settings
+from ..value_objects import Settings
 
 Lengths = NDArray[np.int64]
 EVERYTHING = frozenset({"theory", "plan", "fit", "network"})  # what a method can support beyond being simulated

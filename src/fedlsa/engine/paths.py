@@ -16,11 +16,10 @@ from .. import checks
 from ..algorithms import Algorithm, method
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..formatting import Displayed
-from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
 from ..theory.bias_terms import power_sums
+from ..value_objects import Displayed, ReadOnly
 from .outcome_tables import outcome_tables
 from .reference import Iterate, LocalSteps, observed_steps, observers, run_rounds
 from .run_state import beginning

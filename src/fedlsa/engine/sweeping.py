@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..algorithms import Algorithm, method_class
 from ..errors import ArgumentError, ArgumentTypeError, ClusterError, DivergenceWarning
-from ..formatting import given_fields
 from ..problems import Problem
 from ..results import recipe, sweeps
 from ..sampling import IID, Markov, Replay, Sampling
+from ..value_objects import given_fields
 from .jobs import kept, seed_list
 from .progress import Progress, reporter
 from .ray_tasks import OTHER_VERSION, RayTasks

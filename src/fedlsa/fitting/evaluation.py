@@ -19,9 +19,8 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
-from ..formatting import Displayed
-from ..frozen import ReadOnly
 from ..theory.threads import small_products
+from ..value_objects import Displayed, ReadOnly
 from .columns import Columns, choose_columns
 from .fitted import Fit
 from .rows import SAME, Piece, recorded

@@ -19,8 +19,7 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..formatting import Displayed, counted
-from ..frozen import ReadOnly
+from ..value_objects import Displayed, ReadOnly, counted
 from .tasks import QUICK_ON_ROWS, SITES, Regression, quick_on_rows
 
 COLUMN, GAP, CELL = 38, 2, 10  # letters of a column of the head, between two, and of a number in the table

@@ -14,11 +14,10 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, warn
-from ..formatting import Displayed, call, counted
-from ..frozen import ReadOnly
 from ..problems import features as maps
 from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
+from ..value_objects import Displayed, ReadOnly, call, counted
 from .design import design_of
 from .fit_summary import Baseline, FitSummary, summarise
 from .heterogeneity import Heterogeneity, compare_sites

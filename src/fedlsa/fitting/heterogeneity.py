@@ -39,9 +39,8 @@ from scipy.special import chdtrc, fdtrc
 
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..formatting import Displayed, counted
-from ..frozen import ReadOnly
 from ..small_pictures import Strip, strips
+from ..value_objects import Displayed, ReadOnly, counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,7 @@ from scipy.special import chdtrc, fdtrc
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..formatting import Displayed
-from ..frozen import ReadOnly
+from ..value_objects import Displayed, ReadOnly
 
 NUMBER = r"\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
 QUOTED = r"`([^`]*)`|\"([^\"]*)\"|'([^']*)'"

@@ -20,8 +20,8 @@ import numpy as np
 
 from ..checks import Floats
 from ..errors import SiteDataError, warn
-from ..formatting import counted
 from ..problems.features import OneHot
+from ..value_objects import counted
 from .rows import LogFacts
 from .tables import Codes
 from .tasks import Value

@@ -12,8 +12,7 @@ import numpy as np
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from ..formatting import Settings
-from ..frozen import ReadOnly, frozen
+from ..value_objects import ReadOnly, Settings, frozen
 
 Names = str | Sequence[str]
 COVARIANCES = ("classical", "HC0", "HC1", "HC2", "HC3", "CR0", "CR1", "CR3", "HAC")

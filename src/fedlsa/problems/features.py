@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
-from ..formatting import Settings
+from ..value_objects import Settings
 from .arguments import call_by_name
 from .system import Integers
 

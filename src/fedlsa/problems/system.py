@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import SingularSystemError
-from ..formatting import Displayed, counted
-from ..frozen import ReadOnly, frozen_property
 from ..small_pictures import Strip, strips
+from ..value_objects import Displayed, ReadOnly, counted, frozen_property
 from .invariants import check_arrays, check_problem, check_range
 from .start import DefaultStart
 

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
-from ..formatting import Displayed, Rows, fields_of
-from ..frozen import ReadOnly
+from ..value_objects import Displayed, ReadOnly, Rows, fields_of
 from . import features as maps
 from .arguments import agents, not_empty, offsets, recipe, same_columns, tuples
 from .system import Flags, Problem, RankOne

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..algorithms import Algorithm, method
 from ..errors import ArgumentError
-from ..formatting import call
 from ..problems import Problem
 from ..sampling import Sampling
+from ..value_objects import call
 from . import recipe
 from .recipe import NEEDS, abridged
 

@@ -13,8 +13,7 @@ import numpy as np
 from .. import checks
 from ..algorithms import PowerStep
 from ..errors import ArgumentError
-from ..formatting import shown
-from ..frozen import same
+from ..value_objects import same, shown
 from . import recipe
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..formatting import Displayed
-from ..frozen import ReadOnly
 from ..problems import Dense, Problem, RankOne
+from ..value_objects import Displayed, ReadOnly
 from .linear import repeat
 from .problem_constants import stability
 

@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew, method_class
 from ..errors import ArgumentError
-from ..formatting import Displayed
-from ..frozen import ReadOnly
 from ..problems import Problem
+from ..value_objects import Displayed, ReadOnly
 from .bounds import theorem
 from .bounds.theorems import (
     Bound,

@@ -17,11 +17,10 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError, SingularSystemError
-from ..formatting import Displayed
-from ..frozen import ReadOnly
 from ..problems import Chain, Problem, RankOne
 from ..problems.chain_laws import MOST_DENSE, stationary_laws
 from ..problems.system import Integers
+from ..value_objects import Displayed, ReadOnly
 
 MOST_SWEEPS = 20_000  # over the transitions of a large chain: some ten seconds with a million of them
 

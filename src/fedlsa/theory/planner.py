@@ -17,9 +17,8 @@ from .. import checks
 from ..algorithms import METHODS, Algorithm, FedLSA, method_class
 from ..checks import Floats
 from ..errors import ArgumentError, FedLSAError
-from ..formatting import Displayed, Rows, call, fields_of
-from ..frozen import ReadOnly
 from ..problems import Problem
+from ..value_objects import Displayed, ReadOnly, Rows, call, fields_of
 from . import tuning
 from .complexities import best_within, complexity
 from .problem_moments import Moments, moments, random, start_error

@@ -21,9 +21,8 @@ import scipy.linalg
 
 from .. import checks
 from ..checks import Floats
-from ..formatting import Displayed
-from ..frozen import ReadOnly
 from ..problems import Dense, Problem, RankOne
+from ..value_objects import Displayed, ReadOnly
 from . import tuning
 
 

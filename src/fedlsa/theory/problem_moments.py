@@ -20,11 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError, SingularSystemError
-from ..formatting import Displayed
-from ..frozen import ReadOnly, frozen_property
 from ..problems import Problem, RankOne
 from ..problems.invariants import check_arrays, check_law, check_range
 from ..problems.start import DefaultStart
+from ..value_objects import Displayed, ReadOnly, frozen_property
 from . import tuning
 from .linear import folded, symkron, triangle
 

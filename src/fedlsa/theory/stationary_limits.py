@@ -14,10 +14,9 @@ from .. import checks
 from ..algorithms import Algorithm, FedLSA, PowerStep
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
-from ..formatting import Displayed
-from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
+from ..value_objects import Displayed, ReadOnly
 from . import local_steps, stationary_pairs, tuning
 from .controlled import controlled_round
 from .exact_curves import checked_method, round_length

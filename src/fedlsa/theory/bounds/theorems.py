@@ -17,10 +17,9 @@ from ... import checks
 from ...algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
 from ...checks import Floats
 from ...errors import ArgumentError, TheoryWarning, warn
-from ...formatting import Displayed
-from ...frozen import ReadOnly
 from ...problems import Problem, RankOne
 from ...small_pictures import curve
+from ...value_objects import Displayed, ReadOnly
 from ..bias_terms import bias_at, power_sums, round_bias
 from ..problem_constants import Constants, constants
 from ..problem_moments import start_error

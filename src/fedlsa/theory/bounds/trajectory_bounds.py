@@ -23,9 +23,8 @@ from ... import checks
 from ...algorithms import Algorithm, FedLSA, FixedRounds
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError
-from ...formatting import Displayed
-from ...frozen import ReadOnly
 from ...problems import Problem
+from ...value_objects import Displayed, ReadOnly
 from ..problem_constants import Constants, constants
 from .theorems import Bound, Conditions, Rounds, computed_inputs, constant_step, fedlsa_bound, start_distance
 
