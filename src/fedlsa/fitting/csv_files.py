@@ -37,10 +37,11 @@ def _number(mark: str, thousands: bool = False) -> re.Pattern[str]:
     other = re.escape("," if mark == "." else ".")
     whole = rf"(\d{{1,3}}({other}\d{{3}})+|\d+)" if thousands else r"\d+"
     mark = re.escape(mark)
-    return re.compile(rf"\s*[+-]?({whole}{mark}?\d*|{mark}\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*", re.I)
+    number = rf"\s*[+-]?({whole}{mark}?\d*|{mark}\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*"
+    return re.compile(number, re.IGNORECASE | re.ASCII)
 
 
-NUMBER = {mark: _number(mark) for mark in ".,"}
+NUMBER = {mark: _number(mark) for mark in (".", ",", "")}  # without a mark where a later one could be read in two ways
 GROUPED = {mark: _number(mark, thousands=True) for mark in ".,"}
 DOUBTFUL = re.compile(r"\s*[+-]?[1-9]\d{0,2}[.,]\d{3}\s*")  # 1.234: a thousand, or a little more than one
 
@@ -128,14 +129,15 @@ def open_csv(name: str, path: Path, decimal: str | None) -> tuple[tuple[str, ...
         elif len(odd) <= (1 - MOSTLY) * len(fields) and len(fields) > 1:
             mixed[column] = odd[0]
     settled = {m for found in sure.values() for m in found}
+    usual = "." if separator != ";" else ""
     for column, own in sure.items():
-        marks[column] = decimal or (next(iter(own)) if len(own) == 1 else "," if settled == {","} else ".")
+        known = own or settled
+        marks[column] = decimal or (next(iter(known)) if len(known) == 1 else "." if own else "" if known else usual)
         # a doubtful field is settled by its own column, else by all of the file's; 1.234 with nothing but points in the
         # file has three decimals, unless semicolons speak of a country with decimal commas
         if column in doubtful and decimal is None:
             mark = "," if "," in doubtful[column][1] else "."
-            known = own or settled or ({"."} if separator != ";" and mark == "." else set())
-            if known == {mark}:
+            if (known or {usual}) == {mark}:
                 del doubtful[column]
     kept = {} if decimal is not None else doubtful
     unsettled = separator == ";" and not settled and decimal is None
@@ -172,7 +174,7 @@ def csv_batches(path: Path, dialect: CsvDialect, columns: Sequence[str], labels:
     """
     import pyarrow as pa
 
-    marks = {dialect.marks.get(c, ".") for c in columns if c not in dialect.flags and c not in labels}
+    marks = {dialect.marks.get(c, ".") for c in columns if c not in dialect.flags and c not in labels} - {""}
     mark = marks.pop() if len(marks) == 1 and not dialect.given else "."
     apart = [c for c in columns if dialect.given or dialect.unsettled or dialect.marks.get(c, ".") != mark]
     types = {c: pa.bool_() if c in dialect.flags else pa.float64() for c in columns}
@@ -210,11 +212,13 @@ def _header(name: str, path: Path) -> tuple[str, tuple[str, ...]]:
     try:
         with _text(path) as file:
             text = file.read(BLOCK)  # names in quotes may have line breaks
-        headers = {mark: next(csv.reader(io.StringIO(text, ""), delimiter=mark), [""]) for mark in SEPARATORS}
+        bare = re.sub(r'(?<![^,;\t|])"[^"]*(""[^"]*)*"', "", text)  # what stands in quotes separates nothing
+        first, second, *_ = [*re.split("[\r\n]+", bare, maxsplit=2), ""]
+        # as often in the header as in the row after it, for names may have commas in them
+        separator = max(SEPARATORS, key=lambda mark: (first.count(mark) == second.count(mark) > 0, first.count(mark)))
+        header = next(csv.reader(io.StringIO(text, ""), delimiter=separator), [""])
     except csv.Error:  # NUL bytes and endless fields
-        headers = {",": ["\0"]}
-    separator = max(headers, key=lambda mark: len(headers[mark]))
-    header = headers[separator]
+        separator, header = ",", ["\0"]
     if not any(h.strip() for h in header):
         raise SiteDataError(f"{name} must begin with a line that names its columns; its first line is empty")
     if any("\0" in h or re.search("[\udc80-\udcff]", h) for h in header):
