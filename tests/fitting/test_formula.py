@@ -202,8 +202,8 @@ def test_a_saved_formula_predicts_the_same(sites, tmp_path):
             {"region": "z"},
             "column 'region' must have a level that the model knows; got 'z' in row 1.*are 'a', 'b', 'c', 'd'",
         ),
-        ({"region": None}, "column 'region'.*row 1"),
-        ({"educ": np.nan}, "column 'educ'.*row 1"),
+        ({"region": None}, "'region' 154, first in row 1"),
+        ({"educ": np.nan}, "'educ' 154, first in row 1"),
         ({"educ": 0.0}, r"log\(educ\) must be a finite number; got -inf of educ = 0 in row 1"),
     ],
 )

@@ -64,7 +64,7 @@ def test_what_cannot_be_predicted_is_refused_in_words(fitted, wages):
         fitted.predict(new.rename(columns={"educ": "Educ"}))
     with pytest.raises(SiteDataError, match="column 'exper' must hold finite numbers; got inf in row 2"):
         fitted.predict(new.assign(exper=[1, np.inf, 1, 1, 1]))
-    with pytest.raises(SiteDataError, match=r"column 'exper' .*row 2"):
+    with pytest.raises(SiteDataError, match=r"'exper' 1, first in row 2"):
         fitted.predict_interval(new.assign(exper=pd.array([1, None, 1, 1, 1], dtype="Int64")))
     with pytest.raises(ArgumentError, match="new must be an array of finite numbers"):
         fitted.predict([[1.0, np.nan, 2.0]])
@@ -80,7 +80,7 @@ def test_files_are_tables_too(fitted, wages, tmp_path):
     assert_allclose(fitted.predict(tmp_path / "new.csv"), fitted.predict(new))
     assert_allclose(fitted.predict_interval(str(tmp_path / "new.csv")).high, fitted.predict_interval(new).high)
     new.assign(exper=[1, None, 1, 1, 1]).to_csv(tmp_path / "holes.csv", index=False)
-    with pytest.raises(SiteDataError, match=r"holes.csv: column 'exper' .*row 2"):
+    with pytest.raises(SiteDataError, match=r"missing at holes.csv .*'exper' 1, first in row 2"):
         fitted.predict(tmp_path / "holes.csv")
     new.drop(columns="exper").to_csv(tmp_path / "narrow.csv", index=False)
     with pytest.raises(SiteDataError, match=r"narrow.csv has no column 'exper'"):

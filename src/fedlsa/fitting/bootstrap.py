@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import checks
 from ..checks import Floats
@@ -31,7 +30,7 @@ from .fitted import Bootstrap
 from .reading import FitProgress, PooledData
 from .rows import Piece
 from .scores import ClusterSums, CovarianceKind, join_pairs
-from .sums import SINGULAR
+from .sums import singular
 from .tasks import SITES
 
 NUMBERS = 2**18  # of units' products, and of their coins, that are held at a time
@@ -203,10 +202,10 @@ def _solutions(systems: Floats, whole: Floats | None) -> Floats:
     whole : (I, theta), of the data: a replica that leaves a coefficient open is then replaced by the one that keeps the
     rows it drops and drops those it keeps, as likely as itself; None where that is not known
     """
-    found = _is_open(systems)
+    found = singular(systems[:, :, :-1])
     if whole is not None and 0 < found.mean() <= MOST_OPEN:
         systems[found] = 2 * whole - systems[found]
-        found = _is_open(systems)
+        found = singular(systems[:, :, :-1])
     if found.any():
         raise ArgumentError(
             f"every replica must determine all coefficients, but {found.sum()} of {len(found)} drop all rows on which "
@@ -214,8 +213,3 @@ def _solutions(systems: Floats, whole: Floats | None) -> Floats:
             "column out, or take the standard errors without bootstrap"
         )
     return np.asarray(np.linalg.solve(systems[:, :, :-1], systems[:, :, -1:])[:, :, 0], np.float64)
-
-
-def _is_open(systems: Floats) -> NDArray[np.bool_]:
-    values = np.linalg.svd(systems[:, :, :-1], compute_uv=False)
-    return np.asarray(values[:, -1] <= SINGULAR * values[:, 0])

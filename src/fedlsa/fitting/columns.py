@@ -168,7 +168,7 @@ def _group(site: DataTable, task: Value, names: Names, others: Names, what: str)
 
 def feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
     """Of the k features, the intercept not among them."""
-    if not isinstance(task, Regression) and task.features is not None:
+    if task.features is not None:
         return names_of(task.features, k)
     design = design_of(task, columns.levels)
     names = columns.state if design is None else design.names
@@ -180,7 +180,7 @@ def feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
 
 def feature_count(task: Task, columns: Columns) -> int:
     """How many features the task has, the intercept not among them."""
-    if not isinstance(task, Regression) and task.features is not None:
+    if task.features is not None:
         return task.features.dim if isinstance(task.features, FeatureMap) else np.shape(task.features)[-1]
     return len(feature_names(task, columns, 0))
 

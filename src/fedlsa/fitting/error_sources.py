@@ -24,7 +24,7 @@ from scipy.linalg import solve_continuous_lyapunov
 from ..checks import Floats
 from ..errors import warn
 from ..theory.exact_curves import start_and_drift
-from .covariance import Scores, covariance_text, sandwiches
+from .covariance import Scores, covariance_text
 from .fitted import SiteReport
 from .lag_windows import PILOT, SHARE
 from .protocol import FitSettings, RunOutcome
@@ -83,8 +83,12 @@ class Metric:
         return math.inf if len(self.exact) else float(np.linalg.norm(self.whiten, 2))
 
 
-def metric_of(covariance: Floats, theta: Floats) -> Metric:
-    """The metric of an estimate theta : (d,) with a covariance : (d, d)."""
+def metric_of(covariance: Floats, theta: Floats, more: Floats | None = None) -> Metric:
+    """The metric of an estimate theta : (d,) with a covariance : (d, d).
+
+    more : (d, d), that of independent rows. It is added where some combination of coefficients has no error, for fewer
+    clusters than coefficients cannot tell the error of every one
+    """
     size = float(np.linalg.norm(theta))
     error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     known = error > NO_SPREAD * size
@@ -95,16 +99,9 @@ def metric_of(covariance: Floats, theta: Floats) -> Metric:
     whiten = (directions[:, kept] / np.sqrt(values[kept])).T / scale
     exact = directions[:, ~kept].T / scale
     exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    if len(exact) and more is not None:
+        return metric_of(covariance + more, theta)
     return Metric(whiten, exact, NO_DIFFERENCE * size)
-
-
-def metric_of_estimate(covariance: Floats, theta: Floats, A: Floats, scores: Scores) -> Metric:
-    """The metric of an estimate. Fewer clusters than coefficients cannot tell the error of every combination of these:
-    then the covariance for independent rows is added."""
-    metric = metric_of(covariance, theta)
-    if not len(metric.exact):
-        return metric
-    return metric_of(covariance + sandwiches(A, scores.independent), theta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +140,7 @@ def explained(data: PooledData, estimate: Estimate) -> dict[str, Any]:
         constant = _constant(estimate.A - np.diag(data.penalty), data.mean[:-1] / data.scale.spread)
         total += float(data.mean[-1]) ** 2 if constant is None else 0.0
     pooled = np.allclose(estimate.weights, systems.mass / mass, rtol=1e-12)
-    if pooled and data.ridge == 0 and squares > 0 and math.isfinite(s.log_weights):
+    if pooled and data.task.ridge == 0 and squares > 0 and math.isfinite(s.log_weights):
         likelihood = (s.log_weights - n * (1 + math.log(2 * math.pi * squares * mass / n))) / 2
     return {
         "residual_variance": squares * mass / (n - d),

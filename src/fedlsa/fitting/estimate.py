@@ -24,7 +24,7 @@ from .error_sources import (
     Metric,
     error_by_origin,
     explained,
-    metric_of_estimate,
+    metric_of,
     optimisation_error,
     site_reports,
     warn_if_coarse,
@@ -33,16 +33,7 @@ from .error_sources import (
 from .fit_summary import MONTE_CARLO, compare
 from .fitted import Fit
 from .identification import Determination, warn_of_breaks, warn_of_logs
-from .protocol import (
-    FitSettings,
-    RunOutcome,
-    checked_settings,
-    make_problem,
-    no_run,
-    planned,
-    run,
-    uses_rows,
-)
+from .protocol import FitSettings, RunOutcome, checked_settings, make_problem, no_run, planned, run, uses_rows
 from .reading import FitProgress, PooledData, SiteGroup, read
 from .scores import CovarianceKind, ScorePass, SharedSolution
 from .sites import open_tables
@@ -182,7 +173,7 @@ def fit(
     spread = sandwiches(A, scores.meat)
     if isinstance(task, Regression):  # columns that nearly determine one another have lost digits, which rows give back
         theta = theta - np.linalg.solve(A, weights @ scores.mean)
-    metric = metric_of_estimate(spread, theta, A, scores)
+    metric = metric_of(spread, theta, sandwiches(A, scores.independent))
     estimate = Estimate(systems, weights, A, theta, scores, spread, metric, data.scale.original(), kind)
     T, t = estimate.original
     replicas = None

@@ -25,7 +25,7 @@ from .columns import Columns, choose_columns
 from .fitted import Fit
 from .rows import SAME, Piece, recorded
 from .sites import open_tables
-from .sums import SiteSums, no_rows, no_weight
+from .sums import SiteSums, no_rows
 from .tables import DataTable, block_rows
 from .tasks import Regression, Value
 
@@ -113,9 +113,7 @@ def evaluate(
             f"got {', '.join(columns.state[:6])}"
         )
     if isinstance(task, Regression):
-        sums = SiteSums.joined([_residuals(fit, task, columns, table) for table in tables])
-        for c in np.flatnonzero(sums.mass == 0).tolist():
-            raise no_weight(sums.names[c], columns.row_weights)
+        sums = SiteSums.joined([_residuals(fit, task, columns, table) for table in tables], columns.row_weights)
         rows = zip(_with_all(sums.names, ALL), _with_all(sums.n), *_moments(sums), strict=True)
         return [_regression_row(*row) for row in rows]
     found = [_transition_sums(fit, task, columns, table) for table in tables]

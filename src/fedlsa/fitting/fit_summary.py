@@ -149,8 +149,9 @@ def summarise(fit: Any, level: float) -> FitSummary:
     for other in (one for one in fit.baselines if one.name not in (ITERATIVE, ONE_SHOT, LSTD)):
         name = other.name[:1].upper() + other.name[1:]
         tables.append(_table(fit, (name, "coef", "std err"), _cells(other.theta), _cells(other.standard_error)))
-    notes = [f"[{i}] {text}" for i, text in enumerate(fit.notes, 1)]
-    return FitSummary(title, head, tuple(tables), (*_robust(fit), *_protocol(fit), *_between(fit), *notes))
+    notes = [f"{fit.heterogeneity().line()}."] if len(fit.per_site) > 1 else []
+    notes += [f"[{i}] {text}" for i, text in enumerate(fit.notes, 1)]
+    return FitSummary(title, head, tuple(tables), (*_robust(fit), *_protocol(fit), *notes))
 
 
 def _regression_head(fit: Any, task: Regression) -> tuple[tuple[str, str], ...]:
@@ -186,7 +187,7 @@ def _value_head(fit: Any, task: Any) -> tuple[tuple[str, str], ...]:
 def _common(fit: Any) -> list[tuple[str, str]]:
     """What every head has: how sites count, the covariance, and the data."""
     counts = "each row the same" if fit.weight == "samples" else "each site the same"
-    by = fit.task.row_weights if isinstance(fit.task, Regression) else None
+    by = fit.task.row_weights
     weights = counts if by is None else f"rows by {by}" + (f", {counts}" if fit.weight == "sites" else "")
     dropped = sum(s.dropped for s in fit.per_site)
     out = [("Weights", weights), ("Covariance", fit.covariance_kind), ("Sites", f"{len(fit.per_site):,}")]
@@ -242,7 +243,7 @@ def _protocol(fit: Any) -> list[str]:
     length = getattr(a, a.length)
     steps = f"probability {length:.4g}" if a.random_lengths else counted(length, "local step")
     rounds = f"{counted(plan.rounds, 'communication')} of {steps}"
-    off = largest_distance(fit)
+    off = _largest(fit.protocol - fit.theta, fit.standard_error)
     near = "none of its coefficients is off by more than" if off < math.inf else "its coefficients are off by"
     return [
         "The coefficients solve all sites' data together. A protocol that exchanges parameters alone, "
@@ -262,17 +263,6 @@ def _why(fit: Any) -> str:
             f" Steps use means by default beyond {d} coefficients, {N} sites or {n:,} rows: rows take long to plan for."
         )
     return ""
-
-
-def _between(fit: Any) -> list[str]:
-    """Whether sites agree."""
-    return [f"{fit.heterogeneity().line()}."] if len(fit.per_site) > 1 else []
-
-
-def largest_distance(fit: Any) -> float:
-    """The protocol's answer from the estimate, in standard errors of the coefficient that is furthest off."""
-    off, error = np.abs(fit.protocol - fit.theta), fit.standard_error
-    return float(np.max(np.where(off > 0, off / np.where(error > 0, error, np.nan), 0.0)))
 
 
 def _fixed(value: float) -> str:

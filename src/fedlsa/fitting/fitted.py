@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, ArgumentTypeError, warn
+from ..errors import ArgumentError, ArgumentTypeError, SiteDataError, warn
 from ..problems import features as maps
 from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
@@ -24,8 +24,8 @@ from .heterogeneity import Heterogeneity, compare_sites
 from .hypotheses import WaldTest, wald_test
 from .model_files import read_model, write_model
 from .table_files import open_file
-from .tables import from_columns, has_names, whole_blocks
-from .tasks import Regression, Task, Value
+from .tables import MissingRows, complete, from_columns, has_names
+from .tasks import Task, Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -442,36 +442,34 @@ class Fit(Displayed, ReadOnly):
 
     def _design_and_offset(self, new: Any) -> tuple[Floats, Floats | float]:
         """The rows with which coefficients are multiplied, (n, d), and what is added, (n,), at points `new`."""
-        task, offset = self.task, self.task.offset if isinstance(self.task, Regression) else None
-        formula = design_of(task, tuple(self.levels.items()))
+        offset, formula = self.task.offset, design_of(self.task, tuple(self.levels.items()))
         is_file = isinstance(new, str | os.PathLike)
         if not is_file and not has_names(new):
             if offset is not None or formula is not None:
                 what = "the columns of the formula by name" if offset is None else f"the offset {offset!r}"
                 raise ArgumentTypeError(f"new must be a table with {what}; got {checks.show(new)}")
-            x, added = self._features(new), np.zeros(len(new))
-        else:
-            path = checks.path("new", new) if is_file else None
-            table = from_columns("new", new) if path is None else open_file(path.name or str(path), path)
-            numbers = self.columns if formula is None else formula.numbers[len(formula.formula.target.columns) :]
-            wanted = (*numbers, *((offset,) if offset is not None else ()))
-            labels = () if formula is None else formula.labels
-            for column in (*wanted, *labels) if is_file else ():
+            return self._features(new), 0.0
+        path = checks.path("new", new) if is_file else None
+        table = from_columns("new", new) if path is None else open_file(path.name or str(path), path)
+        numbers = self.columns if formula is None else formula.numbers[len(formula.formula.target.columns) :]
+        wanted, labels = (*numbers, *([offset] if offset else [])), () if formula is None else formula.labels
+        for column in (c for c in (*wanted, *labels) if c not in table.columns):
+            if is_file:
                 table.require(column)
-            for column in (c for c in (*wanted, *labels) if c not in table.columns):
-                hint = checks.did_you_mean(column, table.columns)
-                rule = f"{table.name} must have the columns {', '.join((*wanted, *labels))}, in any order"
-                raise ArgumentError(f"{rule}; got none called {column!r}{hint}")
-            blocks = [*whole_blocks(table, wanted, labels)]
-            rows = [self._features(np.stack([b[c] for c in numbers], axis=1)) for b in blocks if formula is None]
-            x = np.concatenate(rows if formula is None else [formula.features(block) for block in blocks])
-            added = np.concatenate([b[offset] for b in blocks]) if offset is not None else np.zeros(len(x))
-        return x, added
+            hint = checks.did_you_mean(column, table.columns)
+            rule = f"{table.name} must have the columns {', '.join((*wanted, *labels))}, in any order"
+            raise ArgumentError(f"{rule}; got none called {column!r}{hint}")
+        found = complete(table.blocks(wanted, labels=labels), MissingRows(table.sites), drop=False)
+        blocks = [block for block, _ in found]
+        if not blocks:
+            raise SiteDataError(f"{table.name} must have at least one row; it has none")
+        rows = [self._features(np.stack([b[c] for c in numbers], axis=1)) for b in blocks if formula is None]
+        x = np.concatenate(rows if formula is None else [formula.features(block) for block in blocks])
+        return x, 0.0 if offset is None else np.concatenate([b[offset] for b in blocks])
 
     def _features(self, states: Any) -> Floats:
         """(n, d): of an array (n, k) of columns or states, with the intercept."""
-        task = self.task
-        features = None if isinstance(task, Regression) else task.features
+        task, features = self.task, self.task.features
         if features is not None:
             one = np.ndim(states) == 2 and len(self.columns) == 1 and np.shape(states)[1] == 1
             given = np.asarray(states)[:, 0] if one else np.asarray(states)

@@ -23,7 +23,7 @@ from ..errors import SiteDataError, warn
 from ..problems.features import OneHot
 from ..value_objects import counted
 from .rows import LogFacts
-from .tables import Codes
+from .tables import Codes, quoted
 from .tasks import Value
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ LEAST_F = 10.0  # below which a coefficient is hardly determined
 BEYOND = 0.25  # of the range of a feature: how far next states may be outside the states that were visited
 ROWS_PER_COEFFICIENT = 10  # that importance weights must leave
 SURELY = 5.0  # standard errors
-NAMED = 6  # features in one line
 
 
 def check_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], sites: Sequence[str]) -> None:
@@ -53,13 +52,13 @@ def check_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], site
     if not never:
         return
     where = sites[0] if len(sites) == 1 else f"all {len(sites)} sites ({sites[0]}, ...)"
-    what = f"{_listed(names, never)} {'is' if len(never) == 1 else 'are'} 0 in every row of {where}"
+    what = f"{quoted(names, never)} {'is' if len(never) == 1 else 'are'} 0 in every row of {where}"
     if isinstance(task.features, OneHot):
-        what = f"{_listed(names, never)} {'was' if len(never) == 1 else 'were'} never visited at {where}"
+        what = f"{quoted(names, never)} {'was' if len(never) == 1 else 'were'} never visited at {where}"
     entered = [j for j in never if np.nan_to_num(log.following[:, j]).any()]
     if entered:
         raise SiteDataError(
-            f"{what}, while next states have {_listed(names, entered)}: nothing was recorded from such states on. "
+            f"{what}, while next states have {quoted(names, entered)}: nothing was recorded from such states on. "
             f"Where the task ends in them, {task.terminated!r} must be 1"
         )
     if isinstance(task.features, OneHot):
@@ -85,7 +84,7 @@ def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], si
     if outside and task.discount > 0:
         j = outside[0]
         warn(
-            f"next states lie outside the states that were visited, in {_listed(names, outside)}: {names[j]!r} is from "
+            f"next states lie outside the states that were visited, in {quoted(names, outside)}: {names[j]!r} is from "
             f"{low[j]:.4g} to {high[j]:.4g} in states, from {next_low[j]:.4g} to {next_high[j]:.4g} in next states: "
             "values there are extrapolated"
         )
@@ -134,40 +133,30 @@ class Determination:
 
     def __init__(self, A: Floats, weights: Floats, n: Codes) -> None:
         self._inverse, self._weights, self._n = np.linalg.inv(A), weights, n
-        self._sums, self._seen = np.zeros((len(n), BATCHES, len(A))), np.zeros(len(n), np.int64)  # by batch of rows
+        self._batches = np.minimum(BATCHES, n)
+        self._sums, self._seen = np.zeros((len(n) * BATCHES, len(A))), np.zeros(len(n), np.int64)  # by batch of rows
 
     def watched(self, start: int, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces themselves, whose sites count from `start`."""
         for p in pieces:
-            entries = (p.u @ self._inverse.T) * p.v
-            for c, rows in p.parts():
-                n, row = int(self._n[start + c]), int(self._seen[start + c])
-                batches = np.searchsorted(self._ends(n), row + np.arange(rows.stop - rows.start), side="right")
-                found, begins = np.unique(batches, return_index=True)
-                self._sums[start + c, found] += np.add.reduceat(entries[rows], begins, axis=0)
-                self._seen[start + c] += rows.stop - rows.start
+            entries, c = (p.u @ self._inverse.T) * p.v, np.repeat(p.sites + start, p.counts)
+            row = self._seen[c] + np.arange(len(c)) - np.repeat(p.starts, p.counts)
+            batch = BATCHES * c + ((row + 1) * self._batches[c] - 1) // self._n[c]
+            begins = np.flatnonzero(np.diff(batch, prepend=-1))
+            self._sums[batch[begins]] += np.add.reduceat(entries, begins, axis=0)
+            self._seen[p.sites + start] += p.counts
             yield p
-
-    @staticmethod
-    def _ends(n: int) -> Codes:
-        """Of each batch of n rows."""
-        return np.arange(1, min(BATCHES, n) + 1) * n // min(BATCHES, n)
-
-    @property
-    def _variance(self) -> Floats:
-        """(N, d): of the entries' means."""
-        out = np.empty((len(self._n), len(self._inverse)))
-        for c, n in enumerate(self._n.tolist()):
-            batches, sums = min(BATCHES, n), self._sums[c, : min(BATCHES, n)]
-            off = sums - np.diff(self._ends(n), prepend=0)[:, None] * (sums.sum(axis=0) / n)
-            out[c] = np.sum(off**2, axis=0) / n**2 * batches / max(batches - 1, 1)
-        return out
 
     @property
     def F(self) -> Floats:
         """(d,): once all sites' pieces have been watched."""
+        n, sums = self._n[:, None], self._sums.reshape(len(self._n), BATCHES, -1)
+        ends = np.minimum(np.arange(BATCHES + 1) * n // self._batches[:, None], n)
+        off = sums - np.diff(ends)[:, :, None] * (sums.sum(axis=1) / n)[:, None]
+        spread = self._batches / np.maximum(self._batches - 1, 1)
+        variance = np.sum(off**2, axis=1) / n**2 * spread[:, None]  # (N, d), of the entries' means
         with np.errstate(divide="ignore"):
-            return np.asarray(1 / (self._weights**2 @ self._variance), np.float64)
+            return np.asarray(1 / (self._weights**2 @ variance), np.float64)
 
     def warn(self, names: Sequence[str]) -> None:
         """Say so where a coefficient is hardly determined."""
@@ -175,13 +164,7 @@ class Determination:
         weak = [j for j in np.argsort(F).tolist() if F[j] < LEAST_F]
         if weak:
             warn(
-                f"the data of all sites together hardly determine the coefficient of {_listed(names, weak)} (F = "
+                f"the data of all sites together hardly determine the coefficient of {quoted(names, weak)} (F = "
                 f"{F[weak[0]]:.2g}, and {LEAST_F:g} is little): too few rows tell it from the rest, and its interval "
                 "may be too short"
             )
-
-
-def _listed(names: Sequence[str], which: Sequence[int]) -> str:
-    """Names in quotes, the last after "and"; of many the first."""
-    shown = [repr(names[j]) for j in which[:NAMED]] + ([f"{len(which) - NAMED} more"] if len(which) > NAMED else [])
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)

@@ -96,13 +96,8 @@ class SlowCosines:
     def total(self) -> Floats:
         """(d, d): an estimate of the covariance of the sum of all rows, whose mean must be 0, with `count` degrees of
         freedom. Never negative."""
-        Z = self.parts()
-        return np.asarray(Z.T @ Z, np.float64)
-
-    def parts(self) -> Floats:
-        """(count, d): nearly independent sums, whose squares add up to the total."""
-        Z = fft.dct(self.sums, axis=0, norm="ortho")[1 : self._count + 1]
-        return np.asarray(np.sqrt(len(self.sums) / self._count) * Z, np.float64)
+        Z = fft.dct(self.sums, axis=0, norm="ortho")[1 : self._count + 1]  # nearly independent sums
+        return np.asarray(len(self.sums) / self._count * Z.T @ Z, np.float64)
 
 
 class LogCosines(SlowCosines):

@@ -285,7 +285,7 @@ def _rows_problem(data: PooledData, systems: Systems, weights: Floats) -> Proble
         even = np.repeat(np.sqrt(systems.n / systems.mass), counts)
         rows, y = rows * even[:, None], y * even
     left = np.arange(K, dtype=np.uint32)
-    z = RankOne(rows, left, left if same else left + np.uint32(K), y, data.ridge)
+    z = RankOne(rows, left, left if same else left + np.uint32(K), y, data.task.ridge)
     prob = np.repeat(1 / np.diff(first), np.diff(first))
     return Problem(z, prob, first, np.arange(len(counts)), weights, ordered=True)
 

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from .columns import Columns, choose_columns, feature_names, integers_error, may
 from .design import design_of
 from .identification import check_logs
 from .rows import FeatureScale, LogFacts, Piece, recorded
-from .sums import SiteSums, Systems, no_weight, scale_of
+from .sums import SiteSums, Systems, scale_of
 from .tables import Codes, DataTable, MemoryTable, MissingRows, MissingValuesError
 from .tasks import Regression, Task, Value
 
@@ -43,15 +43,19 @@ class SiteGroup:
     start: int
     kept: list[Piece] = field(default_factory=list)
 
-    def recorded(self, task: Task, columns: Columns, missing: MissingRows) -> Iterator[tuple[Floats, Piece]]:
-        """Features and observations of all tables, in the original coordinates."""
-        at = 0
+    def recorded(
+        self, task: Task, columns: Columns, missing: MissingRows, start: int = 0
+    ) -> Iterator[tuple[Floats, Piece]]:
+        """Features and observations of all tables, in the original coordinates; in `missing` sites count from `start`.
+
+        Tables are read to their end, to count, whatever is missing in others.
+        """
+        at, lacking = 0, False
         small: list[Piece] = []
         for table in self.tables:
-            apart = MissingRows(table.sites)
             try:
-                for x, piece in recorded(table, task, columns, apart):
-                    moved = replace(piece, sites=piece.sites + at) if at else piece
+                for x, piece in recorded(table, task, columns, missing, start + at):
+                    moved = piece.moved(at)
                     if len(self.tables) == 1 or isinstance(task, Value):
                         yield x, moved
                     elif sum(len(p.y) for p in small) + len(moved.y) <= JOINED:
@@ -60,12 +64,10 @@ class SiteGroup:
                         yield from ((p.u, p) for p in (_joined(small), moved) if p is not None)
                         small = []
             except MissingValuesError:
-                pass
-            finally:
-                missing.add(apart, at)
+                lacking = True
             at += len(table.sites)
         yield from ((p.u, p) for p in (_joined(small),) if p is not None)
-        if missing.incomplete.any() and not (isinstance(task, Regression) and task.missing == "drop"):
+        if lacking:
             raise MissingValuesError(missing.text())
 
 
@@ -133,13 +135,9 @@ class PooledData:
         return _each(self.groups, self.task, dim, what, report, lambda g, watch: work(g, watch(self.pieces(g))))
 
     @property
-    def ridge(self) -> float:
-        return self.task.ridge if isinstance(self.task, Regression) else 0.0
-
-    @property
     def penalty(self) -> Floats:
         """The ridge of each coefficient, (d,): none of the intercept."""
-        return np.append(np.full(len(self.scale.centre), self.ridge), np.zeros(int(self.scale.intercept)))
+        return np.append(np.full(len(self.scale.centre), self.task.ridge), np.zeros(int(self.scale.intercept)))
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -166,15 +164,12 @@ def read(
         warn(text)
     groups = _grouped(tables)
     names = tuple(name for group in groups for name in group.names)
-    room, dropping = _Room(memory), isinstance(task, Regression) and task.missing == "drop"
-    in_all = 0 if dropping else sum(table.rows or 0 for table in tables)  # as far as that is known before reading
-    missing = [MissingRows(group.names) for group in groups]
+    room, missing = _Room(memory), MissingRows(names)
+    in_all = 0 if task.missing == "drop" else sum(t.rows or 0 for t in tables)  # as far as that is known before reading
 
     def first(group: SiteGroup, watch: Callable[[Iterable[Any]], Iterator[Any]]) -> FirstPass | None:
-        lacking = missing[groups.index(group)]
-
         def rows() -> Iterator[tuple[Floats, Piece]]:
-            for x, p in watch(group.recorded(task, columns, lacking)):
+            for x, p in watch(group.recorded(task, columns, missing, group.start)):
                 group.kept.append(p)
                 if not room.take(p.nbytes, of=in_all * p.nbytes / max(len(p.y), 1)):
                     group.kept.clear()
@@ -186,18 +181,13 @@ def read(
             return None
 
     found = _each(groups, task, len(columns.all), "reading", report, first)
-    lacking = MissingRows(names)
-    for group, one in zip(groups, missing, strict=True):
-        lacking.add(one, group.start)
     passes = [one for one in found if one is not None]
     if len(passes) < len(groups):
         instead = "; missing='drop' (--missing drop) leaves such rows out" if isinstance(task, Regression) else ""
-        raise SiteDataError(lacking.text(instead))
+        raise SiteDataError(missing.text(instead))
     if all(one.integers for one in passes):
         raise integers_error(names[0], columns.state[0])
-    sums = SiteSums.joined([one.sums for one in passes])
-    for c in np.flatnonzero(sums.mass == 0).tolist():
-        raise no_weight(names[c], columns.row_weights)
+    sums = SiteSums.joined([one.sums for one in passes], columns.row_weights)
     weights = np.full(len(names), 1 / len(names)) if weight == "sites" else sums.mass / sums.mass.sum()
     features = feature_names(task, columns, sums.origin.shape[1] - 1)
     logs = [log for one in passes for log in one.logs]
@@ -209,7 +199,7 @@ def read(
     kept = room.left >= 0
     for group in groups if not kept else ():
         group.kept.clear()
-    data = PooledData(groups, names, task, columns, scale, kept, logs, lacking.incomplete, mean, variance)
+    data = PooledData(groups, names, task, columns, scale, kept, logs, missing.incomplete, mean, variance)
     return data, weights, sums.systems(scale, data.penalty)
 
 
@@ -308,5 +298,5 @@ def _each(
 def _threads(task: Task, groups: int) -> int:
     """As many as there are cores, but pieces of few tables in memory at a time; one for a feature map of the user's
     own, which may not bear more."""
-    own = None if isinstance(task, Regression) else task.features
+    own = task.features
     return min(groups, cores(), MAX_READERS) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1

@@ -140,7 +140,7 @@ class Piece:
 
     def moved(self, start: int) -> Piece:
         """The same, with the places of sites counted from another start."""
-        return replace(self, sites=self.sites + start)
+        return replace(self, sites=self.sites + start) if start else self
 
     def parts(self) -> Iterator[tuple[int, slice]]:
         """Each site with its rows."""
@@ -240,20 +240,21 @@ def observations(table: DataTable, task: Task, columns: Columns, scale: FeatureS
 
 
 def recorded(
-    table: DataTable, task: Task, columns: Columns, missing: MissingRows | None = None
+    table: DataTable, task: Task, columns: Columns, missing: MissingRows | None = None, start: int = 0
 ) -> Iterator[tuple[Floats, Piece]]:
     """Features (n, d), and observations made of them, in the original coordinates; with an intercept they end in 1.
 
-    missing : counts the rows that lack a value, which are left out where the task says so, and else an error
+    missing : counts the rows that lack a value, which are left out where the task says so, and else an error; there the
+    table's sites count from `start`
     """
-    found = missing if missing is not None else MissingRows(table.sites)
+    found = (missing, start) if missing is not None else (MissingRows(table.sites), 0)
     if isinstance(task, Regression):
-        return _pairs(table, task, columns, found)
-    return _transitions(table, task, columns, found)
+        return _pairs(table, task, columns, *found)
+    return _transitions(table, task, columns, *found)
 
 
 def _pairs(
-    table: DataTable, task: Regression, columns: Columns, missing: MissingRows
+    table: DataTable, task: Regression, columns: Columns, missing: MissingRows, start: int
 ) -> Iterator[tuple[Floats, Piece]]:
     design = design_of(task, columns.levels)
     beside = [c for c in (columns.row_weights, columns.offset) if c is not None]
@@ -264,7 +265,7 @@ def _pairs(
         wanted = tuple(dict.fromkeys([*design.numbers, *beside]))
         width = len(wanted) + len(design.names)
     blocks = table.blocks(wanted, block_rows(width), columns.labels)
-    for block, gaps in complete(blocks, missing, task.missing == "drop"):
+    for block, gaps in complete(blocks, missing, task.missing == "drop", start):
         if design is None:
             x, y = block.values[first:].T if task.intercept else block.values[first:-1].T, block.values[0]
         else:
@@ -277,10 +278,10 @@ def _pairs(
 
 
 def _transitions(
-    table: DataTable, task: Value, columns: Columns, missing: MissingRows
+    table: DataTable, task: Value, columns: Columns, missing: MissingRows, start: int
 ) -> Iterator[tuple[Floats, Piece]]:
     carried: dict[int, Floats] = {}  # the trace at the end of each site's last rows
-    for block, _ in complete(table.blocks(columns.all, _rows(task, columns.all)), missing, drop=False):
+    for block, _ in complete(table.blocks(columns.all, _rows(task, columns.all)), missing, False, start):
         phi = _features(task, columns.state, block)
         ended = _flags(columns.terminated, block)
         cut = ended if columns.truncated is None else ended | _flags(columns.truncated, block)

@@ -218,13 +218,6 @@ class Solved:
             z = np.einsum("nij,nj->in", p.each_row(self.whiten), p.u)
         return np.asarray(p.each_row(self.share) * np.einsum("in,in->n", z, z), np.float64)
 
-    def of(self, sites: Codes) -> tuple[Floats, Floats, Floats]:
-        """Root and whiten, for each of some sites, and their shares : (k, d, d) twice, and (k,)."""
-        shape = (len(sites), *self.A.shape[-2:])
-        if self.theta.ndim == 1:
-            return np.broadcast_to(self.root, shape), np.broadcast_to(self.whiten, shape), self.share[sites]
-        return self.root[sites], self.whiten[sites], self.share[sites]
-
 
 def unit_meats(S: Floats, A: Floats | None, at: Solved, sites: Codes) -> tuple[Floats, NDArray[np.bool_]]:
     """What units put into A theta - b : (k, d), whose squares are the meat, and which of them leave coefficients open.
@@ -238,8 +231,10 @@ def unit_meats(S: Floats, A: Floats | None, at: Solved, sites: Codes) -> tuple[F
     d, out = S.shape[1], np.empty_like(S)
     for first in range(0, len(S), step := max(1, HELD // d**2)):
         some = slice(first, first + step)
-        root, white, _ = at.of(sites[some])
-        left = np.eye(d) - white @ A[some] @ white.transpose(0, 2, 1)  # of A without the unit
+        root, white = at.root, at.whiten
+        if at.theta.ndim > 1:
+            root, white = root[sites[some]], white[sites[some]]
+        left = np.eye(d) - white @ A[some] @ np.swapaxes(white, -1, -2)  # of A without the unit
         heavy = np.flatnonzero(np.trace(left, axis1=1, axis2=2) < d - 0.5)  # others have eigenvalues above 1/2
         lost = heavy[np.linalg.eigvalsh(left[heavy])[:, 0] < LEVERAGE_ONE]
         alone[first + lost] = True

@@ -16,8 +16,8 @@ from scipy.linalg import qr
 from ..checks import LARGEST_REAL, Floats
 from ..errors import SiteDataError
 from .rows import FeatureScale, Piece
-from .tables import Codes
-from .tasks import Regression, Task, Value
+from .tables import Codes, quoted
+from .tasks import Regression, Task
 
 CONSTANT = 1e-15  # of a column's size: a spread below it is made of rounding errors
 SINGULAR = 1e-12  # of the largest singular value, rows and columns scaled to one size: below it are rounding errors
@@ -57,8 +57,8 @@ class SiteSums:
         self.scatter, self.A, self.b = np.zeros((N, k + 1, k + 1)), np.zeros((N, d, d)), np.zeros((N, d))
 
     @classmethod
-    def joined(cls, parts: Sequence[SiteSums]) -> SiteSums:
-        """Those of all the sites of the parts."""
+    def joined(cls, parts: Sequence[SiteSums], row_weights: str | None = None) -> SiteSums:
+        """Those of all the sites of the parts; row_weights : the column of weights, which must not all be 0."""
         out = cls([name for part in parts for name in part.names])
         for part in parts[1:]:
             if part.origin.shape != (len(part.names), parts[0].origin.shape[1]):
@@ -66,6 +66,8 @@ class SiteSums:
                 raise SiteDataError(f"{rule}; got {part.origin.shape[1] - 1} at {part.names[0]}")
         for name in ("n", "mass", "origin", "offset", "largest", "scatter", "A", "b"):
             setattr(out, name, np.concatenate([getattr(part, name) for part in parts]))
+        for c in np.flatnonzero(out.mass == 0).tolist():
+            raise SiteDataError(f"{out.names[c]}: column {row_weights!r} must have a weight above 0; it has none")
         return out
 
     def add(self, x: Floats, p: Piece) -> None:
@@ -167,11 +169,6 @@ def no_rows(site: str) -> SiteDataError:
     return SiteDataError(f"{site} must have at least one row; it has none")
 
 
-def no_weight(site: str, column: str | None) -> SiteDataError:
-    """The error for rows that all have the weight 0."""
-    return SiteDataError(f"{site}: column {column!r} must have a weight above 0; it has none")
-
-
 def unscaled(k: int, intercept: bool) -> FeatureScale:
     """The original coordinates of k features."""
     return FeatureScale(np.zeros(k), np.ones(k), 0.0, 1.0, intercept)
@@ -185,11 +182,11 @@ def scale_of(
     A column that is constant at every site, and has no coefficient of its own beside the intercept, is an error.
     largest : (k + 1,) absolute values; names : of the k features; where : the sites, for errors
     """
-    k, mapped = len(names), isinstance(task, Value) and task.features is not None
+    k, mapped = len(names), task.features is not None
     constant = variance <= (CONSTANT * mean) ** 2
     for j in np.flatnonzero(constant[:k]).tolist():
         instead = "leave it out"
-        if isinstance(task, Regression) and task.formula is not None and "]" in names[j] and largest[j] == 0:
+        if task.formula is not None and "]" in names[j] and largest[j] == 0:
             instead = "no row has these levels together: leave out their product, or join levels"
         if task.intercept and (largest[j] > 0 or not mapped):
             raise SiteDataError(
@@ -259,7 +256,7 @@ class Systems:
         A : (d, d), theta : (d,) of all of them
         """
         rest = A - weights[:, None, None] * self.A
-        unique = ~_singular(rest) & (weights <= 1 - SINGULAR)
+        unique = ~singular(rest) & (weights <= 1 - SINGULAR)
         shift = weights[:, None] * (self.A @ theta - self.b)
         change = np.linalg.solve(np.where(unique[:, None, None], rest, np.eye(len(theta))), shift[:, :, None])[:, :, 0]
         return np.where(unique[:, None], theta + change, np.nan)
@@ -286,7 +283,7 @@ class OwnEstimates:
         """Of each site; where it is not least squares, all is open or nothing."""
         d = s.b.shape[1]
         if not least_squares:
-            lost = _singular(s.A)[:, None, None]
+            lost = singular(s.A)[:, None, None]
             A = np.where(lost, np.eye(d), s.A)
             theta = np.where(lost[:, 0], np.nan, np.linalg.solve(A, s.b[:, :, None])[:, :, 0])
             return cls(theta, A, np.where(lost, np.eye(d), 0.0), np.where(lost[:, 0, 0], 0, d))
@@ -314,7 +311,7 @@ def _even(A: Floats) -> Floats:
     return np.asarray(even / np.where(columns == 0, 1.0, columns), np.float64)
 
 
-def _singular(A: Floats) -> NDArray[np.bool_]:
+def singular(A: Floats) -> NDArray[np.bool_]:
     """(N,): of matrices (N, d, d), up to rounding errors."""
     values = np.linalg.svd(_even(A), compute_uv=False)
     return np.asarray(values[:, -1] <= SINGULAR * values[:, 0])
@@ -334,14 +331,12 @@ def _undetermined(free: Floats, names: Sequence[str], n: int) -> str:
     *_, pivots = qr(free, mode="r", pivoting=True)
     echelon = np.linalg.solve(free[:, pivots[: len(free)]], free)  # the same space: relations of few columns
     relations = [np.flatnonzero(np.abs(x) > 1e-6 * np.abs(x).max()).tolist() for x in echelon]
-    involved = [names[j] for j in min(relations, key=len)]
+    involved = min(relations, key=len)
+    what = quoted(names, involved)
     if len(involved) == 1:
-        return f"the data of all sites together do not determine the coefficient of {involved[0]!r}; leave it out"
-    listed = ", ".join(repr(name) for name in involved[:-1]) + f" and {involved[-1]!r}"
-    if len(involved) > 6:
-        listed = ", ".join(repr(name) for name in involved[:6]) + f" and {len(involved) - 6} more"
+        return f"the data of all sites together do not determine the coefficient of {what}; leave it out"
     return (
-        f"columns {listed} determine one another in the data of all sites together: "
+        f"columns {what} determine one another in the data of all sites together: "
         "their coefficients are not unique; leave one of them out"
     )
 

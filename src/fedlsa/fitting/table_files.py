@@ -20,15 +20,7 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import MissingExtraError, SiteDataError
-from .arrays import (
-    declared_levels,
-    is_categorical,
-    not_a_number,
-    pandas_categories,
-    plain_array,
-    shown,
-    typed_labels,
-)
+from .arrays import declared_levels, is_categorical, not_a_number, pandas_categories, plain_array, shown, typed_labels
 from .csv_files import CsvDialect, csv_batches, csv_numbers, explain_csv, open_csv
 from .tables import NUMBERS, Batch, Codes, DataTable, Declared, block_rows, check_unique, in_order, name_of
 from .tables import unlabelled_rows as unlabelled

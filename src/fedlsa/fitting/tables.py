@@ -30,7 +30,7 @@ CACHED_NUMBERS = 2**17  # of a block that sums over it find in the cache
 ROWS = 2**16  # of a block, at most
 INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")  # what a data frame's index is called in a file
 MEMORY = 6e8  # bytes of rows that are kept between passes. Larger files are read again: then a fit takes less than 1 GB
-SHOWN = 6  # sites, and columns of a site, that an error on missing values names
+SHOWN = 6  # sites, and columns of a site, that an error names
 Codes = NDArray[np.int64]
 Declared = Mapping[str, tuple[Any, ...] | None]  # categories by their type: their levels in order, None for no order
 Batch = tuple[int | Codes, list[NDArray[Any]], dict[str, NDArray[Any]], Codes | None]
@@ -166,6 +166,12 @@ class DataTable:
 def listed(columns: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     return ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
+
+
+def quoted(names: Sequence[str], which: Sequence[int]) -> str:
+    """Some of the names in quotes, the last after "and"; of many the first."""
+    shown = [repr(names[j]) for j in which[:SHOWN]] + ([f"{len(which) - SHOWN} more"] if len(which) > SHOWN else [])
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -377,7 +383,7 @@ def _spread(site: str, what: str, values: Any, names: Names | None, default: str
 
 
 class MissingRows:
-    """What is missing at the sites of a table: of how many rows some lack a value, in how many which column.
+    """What is missing at sites: of how many rows some lack a value, in how many which column.
 
     rows, incomplete : (N,); columns : by name, in how many rows and the first of them, from 1, (N,) each
     """
@@ -387,10 +393,10 @@ class MissingRows:
         self.rows, self.incomplete, self._pending = zero, zero.copy(), zero.copy()
         self.columns: dict[str, tuple[Codes, Codes]] = {}
 
-    def whole(self, block: ColumnBlock) -> NDArray[np.bool_] | None:
-        """Count a block; (n,) which of its rows lack nothing, None for all."""
-        n = block.values.shape[1]
-        self.rows[block.sites] += np.diff(np.append(block.starts, n))
+    def whole(self, block: ColumnBlock, start: int = 0) -> NDArray[np.bool_] | None:
+        """Count a block, whose sites count from `start`; (n,) which of its rows lack nothing, None for all."""
+        n, sites = block.values.shape[1], block.sites + start
+        self.rows[sites] += np.diff(np.append(block.starts, n))
         holes = {c: np.isnan(block[c]) for c in block.place} if block.holes else {}
         holes |= {c: is_missing(v) for c, v in block.labels.items()}
         lacking = np.zeros(n, np.bool_)
@@ -400,40 +406,30 @@ class MissingRows:
             lacking |= hole
             counts, first = self.columns.setdefault(column, (np.zeros_like(self.rows), np.zeros_like(self.rows)))
             here = np.add.reduceat(hole.astype(np.int64), block.starts)
-            for c, start in zip(block.sites[here > 0], block.starts[here > 0], strict=True):
+            for c, start in zip(sites[here > 0], block.starts[here > 0], strict=True):
                 first[c] = first[c] or block.row(int(start + np.argmax(hole[start:])))
-            counts[block.sites] += here
+            counts[sites] += here
         if not lacking.any():
             return None
-        self.incomplete[block.sites] += np.add.reduceat(lacking.astype(np.int64), block.starts)
+        self.incomplete[sites] += np.add.reduceat(lacking.astype(np.int64), block.starts)
         return ~lacking
 
-    def gaps(self, block: ColumnBlock, whole: NDArray[np.bool_] | None) -> Codes | None:
+    def gaps(self, block: ColumnBlock, whole: NDArray[np.bool_] | None, start: int = 0) -> Codes | None:
         """(n,): rows of its site that were left out just before each row of the block that is whole."""
-        n = block.values.shape[1]
-        if whole is None and not self._pending[block.sites].any():
+        n, sites = block.values.shape[1], block.sites + start
+        if whole is None and not self._pending[sites].any():
             return None
         at = np.arange(n) if whole is None else np.flatnonzero(whole)
         counts = np.diff(np.append(block.starts, n))
-        site = np.repeat(np.arange(len(block.sites)), counts)[at]
+        site = np.repeat(np.arange(len(sites)), counts)[at]
         first = np.append(True, site[1:] != site[:-1]) if len(at) else np.empty(0, np.bool_)
         before = np.append(0, at[:-1]) + 1
-        out = np.where(first, at - block.starts[site] + self._pending[block.sites[site]], at - before)
-        pending = self._pending[block.sites] + counts
+        out = np.where(first, at - block.starts[site] + self._pending[sites[site]], at - before)
+        pending = self._pending[sites] + counts
         last = np.append(site[1:] != site[:-1], True) if len(at) else first
         pending[site[last]] = (block.starts + counts)[site[last]] - at[last] - 1
-        self._pending[block.sites] = pending
+        self._pending[sites] = pending
         return np.asarray(out, np.int64)
-
-    def add(self, other: MissingRows, at: int) -> None:
-        """What was counted of some of the sites, the first of which is site `at` here."""
-        here = slice(at, at + len(other.names))
-        self.rows[here] += other.rows
-        self.incomplete[here] += other.incomplete
-        for column, counted in other.columns.items():
-            own = self.columns.setdefault(column, (np.zeros_like(self.rows), np.zeros_like(self.rows)))
-            for mine, more in zip(own, counted, strict=True):
-                mine[here] += more
 
     def text(self, instead: str = "") -> str:
         """The sentence on the sites where values are missing; instead : what can be done."""
@@ -456,39 +452,28 @@ class MissingValuesError(SiteDataError):
 
 
 def complete(
-    blocks: Iterator[ColumnBlock], found: MissingRows, drop: bool
+    blocks: Iterator[ColumnBlock], found: MissingRows, drop: bool, start: int = 0
 ) -> Iterator[tuple[ColumnBlock, Codes | None]]:
-    """The blocks without the rows that lack a value, which are counted in `found`, and the gaps that they leave.
+    """The blocks without the rows that lack a value, which are counted in `found`, and the gaps that they leave; their
+    sites count from `start`.
 
     Unless they are to be dropped, the first such row ends the blocks: the rest is read to count, and is an error.
     """
+    here = slice(start, start)
     for block in blocks:
-        whole = found.whole(block)
-        if found.incomplete.any() and not drop:
+        here, whole = slice(start, start + len(block.names)), found.whole(block, start)
+        if found.incomplete[here].any() and not drop:
             continue
-        gaps = found.gaps(block, whole)
+        gaps = found.gaps(block, whole, start)
         if whole is None:
             yield block, gaps
         elif whole.any():
             yield block.take(np.flatnonzero(whole)), gaps
-    if found.incomplete.any() and not drop:
+    lacking = found.incomplete[here]
+    if lacking.any() and not drop:
         raise MissingValuesError(found.text())
-    for c in np.flatnonzero((found.incomplete > 0) & (found.incomplete == found.rows)).tolist():
-        one = found._site(c)
-        raise SiteDataError(f"{found.names[c]} must have a row without a missing value; values are missing at {one}")
-
-
-def whole_blocks(table: DataTable, columns: Sequence[str], labels: Sequence[str]) -> Iterator[ColumnBlock]:
-    """The rows of a table of which none may lack a value; a table without rows is an error."""
-    rows = 0
-    for block in table.blocks(columns, labels=labels):
-        rows += block.values.shape[1]
-        holes = {c: np.isnan(block[c]) for c in columns} if block.holes else {}
-        holes |= {c: is_missing(v) for c, v in block.labels.items()}
-        for column, hole in holes.items():
-            if hole.any():
-                rule = f"{table.name}: column {column!r} must have a value in every row"
-                raise SiteDataError(f"{rule}; row {block.row(int(np.argmax(hole)))} of the data has none")
-        yield block
-    if not rows:
-        raise SiteDataError(f"{table.name} must have at least one row; it has none")
+    for c in np.flatnonzero((lacking > 0) & (lacking == found.rows[here])).tolist():
+        one = found._site(start + c)
+        raise SiteDataError(
+            f"{found.names[start + c]} must have a row without a missing value; values are missing at {one}"
+        )

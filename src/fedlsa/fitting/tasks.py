@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -83,6 +83,7 @@ class Regression(Settings, ReadOnly):
     row_weights: str | None = None
     offset: str | None = None
     missing: str = "error"
+    features: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         _name("target", self.target)
@@ -170,6 +171,12 @@ class Value(Settings, ReadOnly):
     intercept: bool = False
     standardise: bool = False
     numbers: bool = False
+    # what a regression has beside
+    formula: ClassVar[None] = None
+    row_weights: ClassVar[None] = None
+    offset: ClassVar[None] = None
+    ridge: ClassVar[float] = 0.0
+    missing: ClassVar[str] = "error"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "discount", checks.real("discount", self.discount, at_least=0, at_most=1))
