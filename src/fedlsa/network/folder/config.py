@@ -22,9 +22,6 @@ from ..protocol.run_settings import plain_name
 
 PORT = 9092
 VERSION = 1  # of network.toml and site.toml
-NOT_HERE = {
-    "row_weights": "whose sites count rows",
-}  # of a regression
 
 
 def site_names(given: Any) -> tuple[str, ...]:
@@ -56,11 +53,11 @@ def host_kind(host: Any) -> str:
 def check_task(task: Task) -> None:
     """Refuse what a run across sites cannot honour, when a network is made and when a site reads what it was sent."""
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
-    if not isinstance(task, Regression):
-        return
-    for name, why in NOT_HERE.items():
-        if (given := getattr(task, name)) is not None:
-            raise ArgumentError(f"{name} must not be given on a network, {why}; got {checks.show(given)}")
+    if isinstance(task, Regression) and task.row_weights is not None:
+        rule = "row_weights must not be given on a network, whose sites count rows"
+        raise ArgumentError(f"{rule}; got {checks.show(task.row_weights)}")
+    if isinstance(task, Value) and task.discount == 1:
+        raise ArgumentError("discount must be below 1 on a network, whose sites do not tell whether episodes end; got 1")
 
 
 def task_text(task: Task) -> str:
