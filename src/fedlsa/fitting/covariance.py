@@ -75,7 +75,7 @@ class Scores:
     alone: str
     own: Floats
     own_freedom: Floats
-    residuals: FirstResiduals
+    residuals: Sequence[FirstResiduals]
     log_weights: float  # the sum of the logarithms of the rows' weights
     skewness: Floats  # (d,) of the error of each coefficient, as blocks of logs show it; (1,), 0 without blocks
 
@@ -192,7 +192,7 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[Cova
         alone_text(alone, asked) if alone else "",
         own,
         np.where(telling, own_freedom, np.nan),
-        passes[0].residuals.join(one.residuals for one in passes[1:]),
+        [one.residuals for one in passes],
         sum(one.log_weights for one in passes),
         np.asarray(cubes / np.where(powers > 0, powers, 1.0) ** 1.5, np.float64),
     )

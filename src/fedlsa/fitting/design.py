@@ -105,7 +105,7 @@ def _categories(table: DataTable, parsed: ParsedFormula) -> list[str]:
         open_ += [column] if is_text is None else []
     for block in table.blocks((), FIRST_ROWS, open_) if open_ else ():
         there = {c: block.labels[c][~is_missing(block.labels[c])] for c in open_}
-        marked |= {c for c, labels in there.items() if len(labels) and _is_category(labels)}
+        marked |= {c for c, labels in there.items() if isinstance(next(iter(labels.tolist()), 0), (str, bytes, bool))}
         open_ = [c for c, labels in there.items() if not len(labels)]
         if not open_:
             break
@@ -113,11 +113,6 @@ def _categories(table: DataTable, parsed: ParsedFormula) -> list[str]:
         rule = f"{table.name}: column {open_[0]!r} must have a value in some row"
         raise SiteDataError(f"{rule}; all are missing, so that it is neither a number nor a category")
     return [c for c in parsed.candidates if c in marked]
-
-
-def _is_category(labels: NDArray[Any]) -> bool:
-    """Whether a column is a category by itself: text, or true and false."""
-    return labels.dtype.kind in "bUS" or isinstance(labels.tolist()[0], (str, bytes, bool))
 
 
 def _whole_rows(

@@ -26,7 +26,7 @@ from ..errors import warn
 from ..theory.exact_curves import start_and_drift
 from .covariance import Scores, covariance_text
 from .fitted import SiteReport
-from .lag_windows import PILOT, SHARE
+from .lag_windows import PILOT, SHARE, neighbour_correlation
 from .protocol import FitSettings, RunOutcome
 from .reading import PooledData
 from .scores import CovarianceKind
@@ -195,7 +195,7 @@ def warn_of_errors(names: Sequence[str], s: Scores, asked: CovarianceKind, kind:
     if kind.name != asked.name:
         warn(f"{s.alone}; error bars are {covariance_text(kind, s)} instead, which may be too short")
     if kind.independent:
-        rho, z, pairs = s.residuals.neighbour_correlation()
+        rho, z, pairs = neighbour_correlation(s.residuals)
         if plainly_correlated(rho, z, pairs):
             warn(
                 f"residuals of consecutive rows are correlated ({rho:.2g}, {z:.1f} standard errors from 0), so that "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -21,7 +22,6 @@ from .bootstrap import RESAMPLED, bootstrapped
 from .covariance import Scores, covariance_text, join_scores, root_of_sandwich, sandwiches
 from .error_sources import (
     Estimate,
-    Metric,
     error_by_origin,
     explained,
     metric_of,
@@ -299,7 +299,9 @@ def _outcome(
     if by_default and not estimate.theta.any():
         warn("every coefficient is 0, where a run would start, so that none is planned; is the target constant?")
         return none
-    s = _with_default_accuracy(s, estimate.metric, estimate.theta) if by_default else s
+    if by_default:  # E delta^T Sigma^-1 delta <= epsilon^2 / (smallest eigenvalue of Sigma) = ACCURACY^2
+        size = float(np.linalg.norm(estimate.theta))  # less where the start is already as near as that, never nothing
+        s = replace(s, epsilon=max(min(ACCURACY / estimate.metric.stretch, 0.5 * size), SMALLEST * size))
     report("planning", 0, 1)
     try:
         problem, plan, rows = _chosen(data, estimate, s, local, rows)
@@ -316,27 +318,14 @@ def _outcome(
 def _chosen(data: PooledData, estimate: Estimate, s: FitSettings, local: str, rows: bool) -> tuple[Problem, Plan, bool]:
     """The problem that the run is on, its plan, and whether steps use rows: with local="auto" where that is quick."""
     problem = make_problem(data, estimate.systems, estimate.weights, rows)
-    plan = _quick_plan(problem, s) if rows and local == "auto" else planned(problem, s)
-    if plan is not None:
-        return problem, plan, rows
+    if not rows or local != "auto":
+        return problem, planned(problem, s), rows
+    with suppress(ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
+        plan = planned(problem, s)
+        if problem.n_agents * plan.samples <= SECONDS_OF_STEPS:
+            return problem, plan, True
     problem = make_problem(data, estimate.systems, estimate.weights, False)
     return problem, planned(problem, s), False
-
-
-def _quick_plan(problem: Problem, s: FitSettings) -> Plan | None:
-    """A plan on rows; None where they cannot reach the accuracy in seconds."""
-    try:
-        plan = planned(problem, s)
-    except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
-        return None
-    return plan if problem.n_agents * plan.samples <= SECONDS_OF_STEPS else None
-
-
-def _with_default_accuracy(s: FitSettings, metric: Metric, theta: Floats) -> FitSettings:
-    """epsilon with E delta^T Sigma^-1 delta <= epsilon^2 / (smallest eigenvalue of Sigma) = ACCURACY^2; less where the
-    start is already as near as that, but never nothing."""
-    size = float(np.linalg.norm(theta))
-    return replace(s, epsilon=max(min(ACCURACY / metric.stretch, 0.5 * size), SMALLEST * size))
 
 
 def _unreachable(A: Floats, names: Sequence[str], why: str) -> str:

@@ -192,7 +192,8 @@ def _episodes(fit: Fit, task: Value, columns: Columns, table: DataTable) -> Iter
         ended = block[str(columns.terminated)] != 0
         last = ended | (block[columns.truncated] != 0 if columns.truncated is not None else False)
         last[:-1] |= ~np.isclose(following[:-1], states[1:], rtol=SAME, atol=0).all(axis=1)
-        before, after = (_values(fit, task, s) for s in (states, following))
+        mapped = states.shape[1] == 1 and task.features is not None
+        before, after = (fit.predict(s[:, 0] if mapped else s) for s in (states, following))
         found = np.column_stack([before, block[columns.reward], after, last, ended])
         for c, start, stop in zip(block.sites.tolist(), block.starts, [*block.starts[1:], len(last)], strict=True):
             rows = found[start:stop]
@@ -214,11 +215,6 @@ def _episodes(fit: Fit, task: Value, columns: Columns, table: DataTable) -> Iter
     for c, (rows, _) in going_on.items():
         rows[-1, LAST] = 1
         yield c, rows
-
-
-def _values(fit: Fit, task: Value, states: Floats) -> Floats:
-    given = states[:, 0] if states.shape[1] == 1 and task.features is not None else states
-    return fit.predict(given)
 
 
 def _returns(rows: Floats, discount: float) -> tuple[Floats, Floats]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
@@ -136,8 +137,7 @@ def _largest(gap: Floats, deviation: Floats) -> float:
 def summarise(fit: Any, level: float) -> FitSummary:
     """A fit on one page, with intervals of `level`."""
     checks.real("level", level, above=0, below=1)
-    regression = isinstance(fit.task, Regression)
-    title = "Regression over sites" if regression else "Value function over sites"
+    title = "Regression over sites" if isinstance(fit.task, Regression) else "Value function over sites"
     head = _regression_head(fit, fit.task) if isinstance(fit.task, Regression) else _value_head(fit, fit.task)
     ends, t = (f"[{(1 - level) / 2:.6g}", f"{(1 + level) / 2:.6g}]"), "z" if math.isinf(fit.degrees_of_freedom) else "t"
     numbers = [_cells(fit.theta, 5), _cells(fit.standard_error), _cells(fit.t_values), map(_p, fit.p_values)]
@@ -155,7 +155,9 @@ def summarise(fit: Any, level: float) -> FitSummary:
 
 
 def _regression_head(fit: Any, task: Regression) -> tuple[tuple[str, str], ...]:
-    F, p = _all_slopes(fit)
+    F = p = math.nan
+    with suppress(ArgumentError):  # without slopes, without noise, or with fewer clusters than slopes
+        F, p = (test := fit.test()).statistic, test.p_value
     weighted = "weighted least squares" if task.row_weights else "least squares"
     how = weighted if not task.ridge else f"{weighted}, ridge {task.ridge:g}"
     left = [("Formula" if task.formula else "Target", task.target)]
@@ -193,15 +195,6 @@ def _common(fit: Any) -> list[tuple[str, str]]:
     out = [("Weights", weights), ("Covariance", fit.covariance_kind), ("Sites", f"{len(fit.per_site):,}")]
     rows = "Rows" if isinstance(fit.task, Regression) else "Transitions"
     return [*out, (rows, f"{fit.rows:,}"), *([("Rows dropped", f"{dropped:,}")] if dropped else [])]
-
-
-def _all_slopes(fit: Any) -> tuple[float, float]:
-    """The F test that no column matters, and its p; NaN where there is none."""
-    try:
-        found = fit.test()
-    except ArgumentError:  # without slopes, without noise, or with fewer clusters than slopes
-        return math.nan, math.nan
-    return found.statistic, found.p_value
 
 
 def _table(fit: Any, headings: tuple[str, ...], *columns: Iterable[str]) -> tuple[tuple[str, ...], ...]:

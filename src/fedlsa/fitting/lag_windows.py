@@ -14,8 +14,7 @@ Lewis, Stock and Watson, 2018). Their mean is never negative, and constants do n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import fft
@@ -134,7 +133,7 @@ class FirstResiduals:
     """The residuals of the first rows of each site, and the gaps between these."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[Floats, Codes, Codes]] = []
+        self.held: list[tuple[Floats, Codes, Codes]] = []
         self._taken: dict[int, int] = {}
 
     def add(self, p: Piece, e: Floats, start: int) -> None:
@@ -146,33 +145,28 @@ class FirstResiduals:
                 self._taken[c] = self._taken.get(c, 0) + own.stop - own.start
                 size = own.stop - own.start
                 gaps = np.zeros(size, np.int64) if p.gaps is None else p.gaps[own]
-                self._held.append((e[own], np.full(size, c + start), gaps))
+                self.held.append((e[own], np.full(size, c + start), gaps))
 
-    def join(self, others: Iterable[FirstResiduals]) -> FirstResiduals:
-        """Those of all."""
-        out = FirstResiduals()
-        out._held = list(chain(self._held, *(other._held for other in others)))
-        return out
 
-    def neighbour_correlation(self) -> tuple[float, float, int]:
-        """The autocorrelation at lag 1 of residuals e of each site, about its mean; in standard errors; and of how many
-        pairs of rows.
+def neighbour_correlation(found: Sequence[FirstResiduals]) -> tuple[float, float, int]:
+    """The autocorrelation at lag 1 of residuals e of each site, about its mean; in standard errors; and of how many
+    pairs of rows.
 
-        With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of
-        sum e^2 / n, which has mean 0 over all orders of a site's rows. Variances may differ between rows.
-        """
-        e, sites, gaps = (np.concatenate([one[k] for one in self._held]) for k in range(3))
-        order = np.argsort(sites, kind="stable")
-        e, sites, gaps = e[order], sites[order], gaps[order]
-        starts = np.flatnonzero(np.append(True, sites[1:] != sites[:-1]))
-        counts = np.diff(np.append(starts, len(e)))
-        e = e - np.repeat(np.add.reduceat(e, starts) / counts, counts)
-        beside = (sites[1:] == sites[:-1]) & (gaps[1:] == 0)
-        t = (e[1:] * e[:-1])[beside]
-        pairs = np.add.reduceat(np.append(beside, False).astype(float), starts)  # of each site
-        expected = np.add.reduceat(e * e, starts) / counts * pairs / np.maximum(counts - 1, 1)
-        S, squares, spread = float(t.sum() + expected.sum()), float(e @ e), float(t @ t)
-        return (S / squares, S / math.sqrt(spread), len(t)) if spread > 0 else (0.0, 0.0, len(t))
+    With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of
+    sum e^2 / n, which has mean 0 over all orders of a site's rows. Variances may differ between rows.
+    """
+    e, sites, gaps = (np.concatenate([one[k] for part in found for one in part.held]) for k in range(3))
+    order = np.argsort(sites, kind="stable")
+    e, sites, gaps = e[order], sites[order], gaps[order]
+    starts = np.flatnonzero(np.append(True, sites[1:] != sites[:-1]))
+    counts = np.diff(np.append(starts, len(e)))
+    e = e - np.repeat(np.add.reduceat(e, starts) / counts, counts)
+    beside = (sites[1:] == sites[:-1]) & (gaps[1:] == 0)
+    t = (e[1:] * e[:-1])[beside]
+    pairs = np.add.reduceat(np.append(beside, False).astype(float), starts)  # of each site
+    expected = np.add.reduceat(e * e, starts) / counts * pairs / np.maximum(counts - 1, 1)
+    S, squares, spread = float(t.sum() + expected.sum()), float(e @ e), float(t @ t)
+    return (S / squares, S / math.sqrt(spread), len(t)) if spread > 0 else (0.0, 0.0, len(t))
 
 
 def choose_window(psi: Floats) -> int:
