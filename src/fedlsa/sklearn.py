@@ -78,7 +78,7 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         counted = (w := _weights(sample_weight, len(targets))) > 0
         x, t, w, labels = rows[counted], targets[counted], w[counted], _labels(sites, len(targets))[counted]
         names = [str(c) for c in getattr(self, "feature_names_in_", [f"x{j}" for j in range(x.shape[1])])]
-        target, weights = _free("y", names), _free("weight", names)
+        target, weights, site = (_free(name, names) for name in ("y", "weight", "site"))
         task = Regression(
             target,
             columns=names,
@@ -88,18 +88,17 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             row_weights=None if sample_weight is None else weights,
         )
         checked_weight(task, self.weight)
-        members = {label: labels == label for label in dict.fromkeys(labels)}
-        tables = {
-            label: dict(zip(names, x[m].T, strict=True)) | {target: t[m], weights: w[m]} for label, m in members.items()
-        }
+        table = dict(zip(names, x.T, strict=True)) | {target: t, weights: w, site: labels}
         self.fit_: Fit | None
         try:
-            self.fit_ = fit_sites(tables, task, weight=self.weight, covariance=self.covariance, plan=self.plan)
+            self.fit_ = fit_sites(
+                table, task, site=site, weight=self.weight, covariance=self.covariance, plan=self.plan
+            )
             theta = self.fit_.theta
         except SiteDataError as error:
             warn(f"{error}: coef_ is the solution of least norm, and fit_ None")
             self.fit_ = None
-            theta = _shortest(x, t, _shares(list(members.values()), w, self.weight), task)
+            theta = _shortest(x, t, _shares(labels, w, self.weight), task)
         self.coef_: Floats = theta[: x.shape[1]].copy()
         self.intercept_: float = float(theta[-1]) if self.fit_intercept else 0.0
         return self
@@ -143,13 +142,12 @@ def _free(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-def _shares(members: Sequence[NDArray[np.bool_]], w: Floats, weight: str) -> Floats:
+def _shares(labels: NDArray[Any], w: Floats, weight: str) -> Floats:
     """(n,): what each row counts; all together 1."""
-    out = w / w.sum()
-    if weight == "sites":
-        for m in members:
-            out[m] = w[m] / w[m].sum() / len(members)
-    return out
+    if weight == "samples":
+        return w / w.sum()
+    names, codes = np.unique(labels, return_inverse=True)
+    return np.asarray(w / np.bincount(codes, w)[codes] / len(names), np.float64)
 
 
 def _shortest(X: Floats, y: Floats, share: Floats, task: Regression) -> Floats:

@@ -96,6 +96,14 @@ def test_open_coefficients_are_the_shortest_and_said_to_be_without_errors(ridge)
         assert found.fit_ is None
 
 
+def test_sites_go_by_their_labels_as_text_and_stand_in_their_order():
+    labels = np.array(["NA", "10", "01", "1", ""] * 18, object)
+    found = FederatedRegressor().fit(X, Y, sites=labels).fit_
+    assert {s.name: s.rows for s in found.per_site} == dict.fromkeys(["", "01", "1", "10", "NA"], 18)
+    numbers = FederatedRegressor().fit(X, Y, sites=np.resize([10, 2, 1], 90)).fit_
+    assert [s.name for s in numbers.per_site] == ["1", "2", "10"]
+
+
 def test_pipelines_and_searches_pass_sites_on():
     pipe = make_pipeline(StandardScaler(), FederatedRegressor())
     pipe.fit(X, Y, federatedregressor__sites=SITES)
