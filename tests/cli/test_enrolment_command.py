@@ -95,7 +95,6 @@ def test_init_takes_a_task(fedlsa, words, task):
         (["--host", "a", "--sites", "2", "--port", "70000"], "--port must be"),
         (["--host", "a", "--sites", "2", "--page-port", "9092"], "--page-port must differ from port"),
         (["--host", "a", "--sites", "2", "--row-weights", "w"], "--row-weights must not be given on a network"),
-        (["--host", "a", "--sites", "2", "--row-weights", "w"], "--row-weights must not be given on a network"),
         (["--host", "a", "--sites", "2", "--target", "y ~ eval(x)"], "the functions of a formula are"),
         (["--host", "a", "--sites", "2", "--trace", "0.5"], "which needs --discount; got 0.5"),
         (["--host", "a", "--sites", "2", "--discount", "0.5", "--ridge", "1"], "--ridge must not be given"),

@@ -57,7 +57,7 @@ def check_task(task: Task) -> None:
         rule = "row_weights must not be given on a network, whose sites count rows"
         raise ArgumentError(f"{rule}; got {checks.show(task.row_weights)}")
     if isinstance(task, Value) and task.discount == 1:
-        raise ArgumentError("discount must be below 1 on a network, whose sites do not tell whether episodes end; got 1")
+        raise ArgumentError("discount must be below 1 on a network, whose sites do not tell if episodes end; got 1")
 
 
 def task_text(task: Task) -> str:
