@@ -50,8 +50,8 @@ DOUBTFUL = re.compile(r"\s*[+-]?[1-9]\d{0,2}[.,]\d{3}\s*")  # 1.234: a thousand,
 class CsvDialect:
     """How a file is written; marks : of columns of numbers; flags : columns that begin with true and false.
 
-    given : whether the mark was given, so that the other one stands between thousands; unsettled : whether nothing in
-    the first block shows it, beside semicolons, which are used where commas are decimal marks
+    given : whether the mark was given: then the other one stands between thousands. A mark is "" where nothing in the
+    first block shows it, beside semicolons, which are used where commas are decimal marks: then no later number has one
     doubtful : columns of numbers with a field that can be read in two ways, and where; mixed : columns of text that are
     numbers but for some field, and where: row, from 1, and field
     """
@@ -60,7 +60,6 @@ class CsvDialect:
     flags: frozenset[str] = frozenset()
     marks: Mapping[str, str] = field(default_factory=dict)
     given: bool = False
-    unsettled: bool = False
     doubtful: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     mixed: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
@@ -140,8 +139,7 @@ def open_csv(name: str, path: Path, decimal: str | None) -> tuple[tuple[str, ...
             if (known or {usual}) == {mark}:
                 del doubtful[column]
     kept = {} if decimal is not None else doubtful
-    unsettled = separator == ";" and not settled and decimal is None
-    return header, CsvDialect(separator, frozenset(flags), marks, decimal is not None, unsettled, kept, mixed)
+    return header, CsvDialect(separator, frozenset(flags), marks, decimal is not None, kept, mixed)
 
 
 def _sure_mark(text: str) -> str:
@@ -176,7 +174,7 @@ def csv_batches(path: Path, dialect: CsvDialect, columns: Sequence[str], labels:
 
     marks = {dialect.marks.get(c, ".") for c in columns if c not in dialect.flags and c not in labels} - {""}
     mark = marks.pop() if len(marks) == 1 and not dialect.given else "."
-    apart = [c for c in columns if dialect.given or dialect.unsettled or dialect.marks.get(c, ".") != mark]
+    apart = [c for c in columns if dialect.given or dialect.marks.get(c, ".") != mark]
     types = {c: pa.bool_() if c in dialect.flags else pa.float64() for c in columns}
     types |= dict.fromkeys((*labels, *(c for c in apart if c not in dialect.flags)), pa.string())
     options: dict[str, Any] = {"include_columns": list(types), "column_types": types, "decimal_point": mark}
@@ -192,8 +190,6 @@ def csv_numbers(texts: Any, dialect: CsvDialect, column: str) -> Any:
     mark, pattern = dialect.marks.get(column, "."), f"^({dialect.pattern(column).pattern})$"
     if not compute.all(compute.match_substring_regex(texts, pattern, ignore_case=True), min_count=0).as_py():
         raise pa.ArrowInvalid("not a number")
-    if dialect.unsettled and compute.any(compute.match_substring_regex(texts, f"^{DOUBTFUL.pattern}$")).as_py():
-        raise pa.ArrowInvalid("a number that can be read in two ways")
     if column in dialect.flags:
         return texts.cast(pa.bool_())
     plain = compute.replace_substring(compute.utf8_trim_whitespace(texts), "," if mark == "." else ".", "")
@@ -240,8 +236,7 @@ def explain_csv(
                 rule = f"{name} must have {len(header)} fields in every row, as in its header"
                 return SiteDataError(f"{rule}; row {k + 1} of the data has {len(fields)}")
             for c, text in zip(header, fields, strict=True):
-                two_ways = dialect.unsettled and DOUBTFUL.fullmatch(text)
-                if c in columns and text not in NOTHING and (two_ways or not dialect.pattern(c).fullmatch(text)):
+                if c in columns and text not in NOTHING and not dialect.pattern(c).fullmatch(text):
                     hint = any(p.fullmatch(text) for p in GROUPED.values()) and not dialect.given
                     more = " (decimal='.' or ',' says which mark is the decimal one)" if hint else ""
                     return not_a_number(name, c, checks.show(text) + more, k)
