@@ -263,9 +263,12 @@ def uses_rows(data: PooledData, local: str, largest: int, memory: float) -> bool
 
 
 def make_problem(data: PooledData, systems: Systems, weights: Floats, rows: bool) -> Problem:
-    """The sites' rows, or their means, as tables of observations."""
+    """The sites' rows as tables of observations, or their means, tables of one each: local steps without noise."""
     try:
-        return _rows_problem(data, systems, weights) if rows else _means_problem(systems, weights)
+        if rows:
+            return _rows_problem(data, systems, weights)
+        means = zip(systems.A, systems.b, strict=True)
+        return from_observations([(np.ones(1), A[None], b[None]) for A, b in means], weights=weights)
     except SingularSystemError as error:  # the solution has scaled the columns, and found a regular system
         raise SiteDataError(
             "columns must be of comparable sizes for steps on them as they are; got columns so different in size, or "
@@ -288,9 +291,3 @@ def _rows_problem(data: PooledData, systems: Systems, weights: Floats) -> Proble
     z = RankOne(rows, left, left if same else left + np.uint32(K), y, data.task.ridge)
     prob = np.repeat(1 / np.diff(first), np.diff(first))
     return Problem(z, prob, first, np.arange(len(counts)), weights, ordered=True)
-
-
-def _means_problem(systems: Systems, weights: Floats) -> Problem:
-    """The sites' means as tables of one observation each: local steps without noise."""
-    tables = [(np.ones(1), A[None], b[None]) for A, b in zip(systems.A, systems.b, strict=True)]
-    return from_observations(tables, weights=weights)

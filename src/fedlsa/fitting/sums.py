@@ -61,9 +61,7 @@ class SiteSums:
         """Those of all the sites of the parts; row_weights : the column of weights, which must not all be 0."""
         out = cls([name for part in parts for name in part.names])
         for part in parts[1:]:
-            if part.origin.shape != (len(part.names), parts[0].origin.shape[1]):
-                rule = f"the feature map must give as many features at every site, {parts[0].origin.shape[1] - 1} first"
-                raise SiteDataError(f"{rule}; got {part.origin.shape[1] - 1} at {part.names[0]}")
+            parts[0]._check_width(part.origin.shape[1], part.names[0])
         for name in ("n", "mass", "origin", "offset", "largest", "scatter", "A", "b"):
             setattr(out, name, np.concatenate([getattr(part, name) for part in parts]))
         for c in np.flatnonzero(out.mass == 0).tolist():
@@ -75,9 +73,7 @@ class SiteSums:
         (n, k), s = x.shape, p.sites
         if self._empty:
             self._allocate(k, 0 if p.u is p.v else p.u.shape[1])
-        elif k + 1 != self.origin.shape[1]:
-            rule = f"the feature map must give as many features at every site, {self.origin.shape[1] - 1} first"
-            raise SiteDataError(f"{rule}; got {k} at {self.names[s[0]]}")
+        self._check_width(k + 1, self.names[s[0]])
         z = np.empty((k + 1, n))
         z[:k], z[k] = x.T, p.y
         z = z.T
@@ -100,6 +96,11 @@ class SiteSums:
         if p.u is not p.v:
             self.A[s] += p.products(p.u, p.v)
             self.b[s] += p.sums(p.u * p.y[:, None])
+
+    def _check_width(self, width: int, site: str) -> None:
+        if width != self.origin.shape[1]:
+            rule = f"the feature map must give as many features at every site, {self.origin.shape[1] - 1} first"
+            raise SiteDataError(f"{rule}; got {width - 1} at {site}")
 
     def _merge(self, s: Codes, mass: Floats, origin: Floats, offset: Floats, scatter: Floats) -> None:
         """Add the moments of more rows of sites s; the heavier part is kept as the place to start from, for the mean of
