@@ -40,12 +40,17 @@ class Bartlett:
 
     def add(self, g: Floats) -> None:
         """The next rows, (n, d)."""
+        if self.lags == 1:
+            self._sum += g.T @ g
+            return
         self._waiting.append(g)
         if sum(map(len, self._waiting)) >= self.lags:
             self._add_blocks()
 
     def total(self) -> Floats:
         """(d, d): of all rows so far; blocks that reach beyond the last row are added without it."""
+        if self.lags == 1:
+            return self._sum
         self._add_blocks()
         S = self._before[::-1].cumsum(axis=0)
         return (self._sum + S.T @ S) / self.lags
