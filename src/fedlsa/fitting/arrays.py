@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,10 @@ def as_numbers(site: str, column: str, values: Any, start: int = 0) -> Floats:
     given = plain_array(values)
     if given.dtype.kind == "O":
         return _from_objects(site, column, given, start)
-    if given.dtype.kind not in "fiub":
+    if given.dtype.kind not in "fiub" or given.ndim > 1:
         if not len(given):
             raise SiteDataError(f"{site}: column {column!r} must hold numbers; got dtype {given.dtype}")
-        raise not_a_number(site, column, shown(given[0].item()), start)
+        raise not_a_number(site, column, shown(given[0].tolist()), start)
     with np.errstate(over="ignore"):  # beyond float64 is infinite, which is refused later
         return given.astype(np.float64, copy=False)
 
@@ -41,6 +42,28 @@ def _from_objects(site: str, column: str, given: NDArray[Any], start: int) -> Fl
         except (TypeError, ValueError, OverflowError):
             raise not_a_number(site, column, shown(entry), start + i) from None
     return out
+
+
+def as_labels(site: str, column: str, values: Any) -> NDArray[Any]:
+    """A column of anything as labels, (n,), which stay what they are; lists and structures are refused."""
+    from pandas.api.types import infer_dtype
+
+    given = plain_array(values, True)
+    nested = [given[0].tolist()] if given.ndim > 1 and len(given) else []
+    if given.dtype.kind == "O" and infer_dtype(given) == "mixed":  # neither text nor numbers nor dates alone
+        nested = [v for v in given.tolist() if isinstance(v, (list, dict, set, np.ndarray))]
+    if nested:
+        rule = f"{site}: column {column!r} must hold one value in each row, as a label"
+        raise SiteDataError(f"{rule}; got {shown(nested[0])}")
+    return given
+
+
+def distinct(labels: NDArray[Any]) -> tuple[NDArray[np.intp], list[Any]]:
+    """(n,): places of labels among those that there are, -1 where one is missing; and these."""
+    import pandas as pd
+
+    codes, found = pd.factorize(labels)
+    return codes, (pd.Index(found) if found.dtype.kind in "mM" else found).tolist()  # dates stay dates
 
 
 def not_a_number(site: str, column: str, got: str, row: int) -> SiteDataError:
@@ -67,7 +90,8 @@ def plain_array(values: Any, labels: bool = False) -> NDArray[Any]:
     nulls = getattr(values, "null_count", 0)  # of narwhals and Arrow; NumPy reads the others rightly
     dtype = getattr(values, "dtype", None)
     is_number = bool(getattr(dtype, "is_float", bool)() or getattr(dtype, "is_integer", bool)())
-    if (nulls() if callable(nulls) else nulls) and (labels or not is_number):
+    too_wide = type(dtype).__name__ in ("Int128", "UInt128")  # for NumPy
+    if too_wide or ((nulls() if callable(nulls) else nulls) and (labels or not is_number)):
         entries = values.to_pylist() if hasattr(values, "to_pylist") else values.to_list()
         out = np.empty(len(entries), object)
         out[:] = entries
@@ -103,9 +127,20 @@ def pandas_categories(schema: Any) -> set[str]:
 
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     """(n,): which labels are missing: None, NaN, NaT or pandas' NA."""
-    import pandas as pd
+    if values.dtype.kind in "iubSU":
+        return np.zeros(len(values), np.bool_)
+    if values.dtype.kind in "fc":
+        return np.isnan(values)
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
+    return np.array([type(v) is not str and _is_nothing(v) for v in values.tolist()], np.bool_)
 
-    return np.asarray(pd.isna(values), np.bool_)
+
+def _is_nothing(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    is_nan = isinstance(value, (float, np.floating)) and value != value
+    return bool(is_nan or type(value).__name__ in ("NoneType", "NAType", "NaTType"))
 
 
 def typed_labels(texts: Iterable[str], kind: str | None = None) -> dict[str, Any]:
@@ -127,7 +162,9 @@ def typed_labels(texts: Iterable[str], kind: str | None = None) -> dict[str, Any
 
 
 def _number(text: str) -> Any:
-    """The number that a text is the usual way to write; 3.0 is 3, for so are integers written beside missing ones."""
+    """The number that a text is the usual way to write, but for blanks around it; 3.0 is 3, for so are integers
+    written beside missing ones."""
+    text = text.strip(" ")
     if re.fullmatch(r"(0|-?[1-9]\d{0,19})(\.0)?", text, re.ASCII):
         whole = int(text.removesuffix(".0"))
         return whole if -(2**63) <= whole < 2**64 else None

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
-from .arrays import READERS, is_missing, typed_labels
+from .arrays import READERS, distinct, is_missing, typed_labels
 from .formulas import FormulaFactor, ParsedFormula, kind_of, parse_formula, plain_level
 from .tables import ColumnBlock, DataTable, MissingRows, complete
 from .tasks import Regression, Task
@@ -225,15 +225,13 @@ def check_levels(found: Mapping[str, Iterable[Any]], column: str) -> None:
 
 def _factorized(column: str, block: ColumnBlock, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], list[Any]]:
     """(k,) places of some rows' labels among those that are there, and these; a missing one is an error."""
-    import pandas as pd
-
-    codes, found = pd.factorize(block.labels[column][at])
+    codes, found = distinct(block.labels[column][at])
     if len(codes) and codes.min() < 0:
         i = int(at[np.argmin(codes)])
         rule = f"{block.site(i)}: column {column!r} must have a value in every row"
         raise SiteDataError(f"{rule}; row {block.row(i)} of the data has none")
     try:
-        return codes, [plain_level(value) for value in (found if found.dtype.kind in "mM" else found.tolist())]
+        return codes, [plain_level(value) for value in found]
     except SiteDataError as error:
         raise SiteDataError(f"{block.site(0)}: column {column!r}, a category: {error}") from None
 

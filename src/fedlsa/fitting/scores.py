@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ..checks import Floats, choice, integer
 from ..errors import ArgumentError, SiteDataError
-from .arrays import typed_labels
+from .arrays import distinct, typed_labels
 from .lag_windows import PILOT, Bartlett, FirstResiduals, LogCosines, SlowCosines, choose_window, cosine_count
 from .rows import Piece
 from .sums import OwnEstimates, Systems
-from .tables import Codes
+from .tables import Codes, name_of
 from .tasks import CLUSTERED, COVARIANCES, SITES, Regression, Task
 
 POWERS = {"HC2": 0.5, "HC3": 1.0}  # of 1 - h
@@ -107,10 +107,8 @@ class ClusterSums:
         """The next rows; rows : gives the numbers (k, width) of some of them."""
         codes = np.zeros(len(p.y), np.int64)
         if not self.by_site and p.cluster is not None:
-            import pandas as pd
-
-            local, found = pd.factorize(p.cluster)
-            known = [self._codes.setdefault(label, len(self._codes)) for label in np.asarray(found).tolist()]
+            local, labels = distinct(p.cluster)
+            known = [self._codes.setdefault(label, len(self._codes)) for label in labels]
             codes = np.array(known, np.int64)[local]
         sites = np.repeat(p.sites, p.counts)
         _, first, pair = np.unique(sites * (len(self._codes) + 1) + codes, return_index=True, return_inverse=True)
@@ -168,10 +166,18 @@ class ClusterPairs:
 
 
 def join_pairs(found: Sequence[tuple[Codes, list[Any], Floats]]) -> ClusterPairs:
-    """Pairs of several groups of sites, clusters joined by their labels; 5, "5" and 5.0 are one."""
+    """Pairs of several groups of sites, clusters joined by their labels; 5, "5" and 5.0 are one, as is a day.
+
+    Where texts are no numbers, what a number beside them means is not known: "05" may be 5, or not.
+    """
     texts = typed_labels({label for _, labels, _ in found for label in labels if isinstance(label, str)})
-    codes: dict[Any, int] = {}
-    places = np.array([codes.setdefault(texts.get(label, label), len(codes)) for _, many, _ in found for label in many])
+    text = next((x for x, kind in texts.items() if isinstance(kind, str) and typed_labels([x])[x] == x), None)
+    number = next((x for _, labels, _ in found for x in labels if isinstance(x, (int, float))), None)
+    if text is not None and number is not None:
+        raise SiteDataError(f"clusters must have labels of one kind; got the text {text!r} and the number {number!r}")
+    codes: dict[str, int] = {}
+    names = [name_of(texts.get(label, label)) for _, labels, _ in found for label in labels]
+    places = np.array([codes.setdefault(name, len(codes)) for name in names])
     sites, sums = (np.concatenate([one[k] for one in found]) for k in (0, 2))
     _, first, pair = np.unique(sites * len(codes) + places, return_index=True, return_inverse=True)
     if len(first) < len(sites):  # a site has rows of "5" in one file and of 5 in another

@@ -16,7 +16,6 @@ from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems.environments import dataset_log
 from ..problems.transitions import Log
-from .arrays import plain_array
 from .table_files import MARKS, files_of, open_file, open_split
 from .tables import (
     DataTable,
@@ -150,7 +149,7 @@ def _split(table: MemoryTable, site: str) -> DataTable:
     table.require(site, ", which is to say what site a row is of")
     if not table.rows:
         raise SiteDataError(f"{table.name} must have at least one row; it has none")
-    names, codes = site_codes(plain_array(table.held[site], labels=True))
+    names, codes = site_codes(table.column(site, True))
     lacking = codes < 0
     if lacking.any():
         raise unlabelled_rows(TABLE, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)

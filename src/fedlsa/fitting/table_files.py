@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import MissingExtraError, SiteDataError
-from .arrays import declared_levels, is_categorical, not_a_number, pandas_categories, plain_array, shown, typed_labels
+from .arrays import (
+    as_labels,
+    declared_levels,
+    distinct,
+    is_categorical,
+    not_a_number,
+    pandas_categories,
+    shown,
+    typed_labels,
+)
 from .csv_files import CsvDialect, csv_batches, csv_numbers, explain_csv, open_csv
 from .tables import NUMBERS, Batch, Codes, DataTable, Declared, block_rows, check_unique, in_order, name_of
 from .tables import unlabelled_rows as unlabelled
@@ -108,7 +117,7 @@ class DataFile:
     def label(self, batch: Any, n: int, column: str) -> NDArray[Any]:
         """A column of a batch as it is : (n,)."""
         if column not in self.fixed:
-            return plain_array(batch.column(column), labels=True)
+            return as_labels(self.name, column, batch.column(column))
         return np.full(n, self.fixed[column], object)
 
     def explained(self, error: Exception, columns: Sequence[str] = (), labels: Sequence[str] = ()) -> SiteDataError:
@@ -147,10 +156,8 @@ class FileTable(DataTable):
         return any(found) if found else None
 
     def _codes(self, labels: NDArray[Any]) -> Codes:
-        import pandas as pd
-
-        codes, found = pd.factorize(labels)
-        return np.array([self.places[label] for label in np.asarray(found).tolist()], np.int64)[codes]
+        codes, found = distinct(labels)
+        return np.array([self.places[label] for label in found], np.int64)[codes]
 
 
 def open_file(name: str, path: Path, decimal: str | None = None) -> FileTable:
@@ -204,16 +211,14 @@ def open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None
 
 def _count_labels(file: DataFile, column: str, counts: dict[Any, int]) -> None:
     """How many rows of a file have each label; a row without one is an error."""
-    import pandas as pd
-
     rows = lacking = first = 0
     for _, n, batch in file.batches((), (column,)):
-        codes, found = pd.factorize(file.label(batch, n, column))
+        codes, found = distinct(file.label(batch, n, column))
         missing = codes < 0
         first = first if lacking or not missing.any() else rows + int(np.argmax(missing)) + 1
         lacking, rows = lacking + int(missing.sum()), rows + n
         here = np.bincount(codes[~missing], minlength=len(found)).tolist()
-        for label, count in zip(np.asarray(found).tolist(), here, strict=True):
+        for label, count in zip(found, here, strict=True):
             counts[label] = counts.get(label, 0) + count
     if lacking:
         raise unlabelled(file.name, column, lacking, rows, first)

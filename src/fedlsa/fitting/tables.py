@@ -7,11 +7,13 @@ refused, or left out.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +24,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import MissingExtraError, SiteDataError
 from ..problems.transitions import Log
-from .arrays import as_numbers, declared_levels, is_categorical, is_missing, pandas_categories, plain_array
+from .arrays import as_labels, as_numbers, declared_levels, distinct, is_categorical, is_missing, pandas_categories
 from .tasks import Names, Regression, Task
 
 NUMBERS = 2**21  # that a block holds at most, as long as it has some hundred rows
@@ -203,8 +205,7 @@ class MemoryTable(DataTable):
     def column(self, name: str, label: bool = False) -> NDArray[Any]:
         """(n,): as numbers, or as it is."""
         if (name, label) not in self.checked:
-            held = self.held[name]
-            self.checked[name, label] = plain_array(held, True) if label else as_numbers(self.name, name, held)
+            self.checked[name, label] = (as_labels if label else as_numbers)(self.name, name, self.held[name])
         return self.checked[name, label]
 
     def batches(self, columns: Sequence[str], labels: Sequence[str]) -> Iterator[Batch]:
@@ -221,19 +222,17 @@ class MemoryTable(DataTable):
 
 def site_codes(values: NDArray[Any]) -> tuple[list[str], Codes]:
     """The sites' names in a column of any labels, and which of them each row has : (n,), -1 where there is no label."""
-    import pandas as pd
-
-    codes, found = pd.factorize(values)
-    names = [name_of(label) for label in pd.Index(found)]
-    distinct = {name: k for k, name in enumerate(dict.fromkeys(names))}  # 1 and 1.0 are one site
-    return list(distinct), np.array([*(distinct[name] for name in names), -1], np.int64)[codes]
+    codes, found = distinct(values)
+    names = [name_of(label) for label in found]
+    places = {name: k for k, name in enumerate(dict.fromkeys(names))}  # 1 and 1.0 are one site
+    return list(places), np.array([*(places[name] for name in names), -1], np.int64)[codes]
 
 
 def name_of(label: Any) -> str:
     """The name of a site from its label: whole numbers without a point, dates without a time that is midnight."""
     if isinstance(label, tuple):
         return ", ".join(map(name_of, label))
-    if isinstance(label, float) and label.is_integer():
+    if isinstance(label, (float, Decimal)) and math.isfinite(label) and label == int(label):
         return str(int(label))
     return str(label).removesuffix(" 00:00:00")
 
