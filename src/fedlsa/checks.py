@@ -179,6 +179,8 @@ def array(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Flo
     """A finite float64 array of a given shape; letters in `shape` stand for free lengths."""
     wanted = "(" + ", ".join("?" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
     rule = f"{name} must be an array of finite numbers of shape {wanted}"
+    if np.ma.is_masked(value):
+        raise ArgumentError(f"{rule}; got masked entries")
     out = as_array(name, value, f"an array of finite numbers of shape {wanted}")
     if out.dtype.kind not in "fiub":
         raise ArgumentTypeError(f"{rule}; got {show(value)}")

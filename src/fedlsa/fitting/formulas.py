@@ -176,6 +176,13 @@ def parse_formula(text: str) -> ParsedFormula:
         found = factors.setdefault(given.expr, _factor(given))
         if (given.eval_method.value == "lookup") != (found.calculate is None and not found.marked):
             raise ArgumentError(f"a formula must not call a column as an expression; got {given.expr!r} for both")
+    # formulaic takes `exp(x)`, a column, and exp(x) for one; Python reads some letters as others, as the micro sign
+    bare = re.sub("`[^`]*`", "", plain).replace(" ", "")
+    for name in (n for n in re.findall("`([^`]*)`", plain) if "(" in n and n.replace(" ", "") in bare):
+        raise ArgumentError(f"a formula must not call a column as an expression; got {name!r} for both")
+    for factor in (target, *factors.values()):
+        for column in (c for c in factor.columns if c not in text):
+            raise ArgumentError(f"{checks.show(text)} would be read as one of a column {column!r}; rename the column")
     out = ParsedFormula(target, factors, tuple(sides[1]), len(right) < len(sides[1]))
     for column in (c for c in target.columns if c in out.columns):
         raise ArgumentError(
