@@ -158,8 +158,9 @@ def test_what_is_wrong_with_files_of_many_sites_is_said_in_one_line(write):
     good = write("good.parquet", TABLE)
     with pytest.raises(SiteDataError, match=r"^good.parquet has no column 'frim', which is to say .*'firm'"):
         open_tables(good, TASK, "frim")
-    with pytest.raises(SiteDataError, match=r"^less.csv has no column 'a', that good.parquet has"):
-        open_tables([good, write("less.csv", TABLE[["firm", "y"]])], TASK, "firm")
+    less = write("less.csv", TABLE[["firm", "y", "a"]].rename(columns={"a": "more"}))
+    with pytest.raises(SiteDataError, match=r"^less.csv lacks the column 'a' that good.parquet has"):
+        fl.fit([good, less], Regression("y"), site="firm", plan=False)
     with pytest.raises(ArgumentError, match=r"^site must be given for one table, for files or for a folder"):
         open_tables([TABLE, TABLE], TASK, "firm")
     with pytest.raises(SiteDataError, match=r"^text.csv: column 'a' must hold numbers; got 'x' in row 60 of the data$"):

@@ -67,9 +67,9 @@ def choose_columns(
     levels : of the categories of a formula. By default those of all these tables, from a pass over their rows
     cluster : the column of the clusters, where there is one
     """
-    first = tables[0]
+    first, *others = [member for table in tables for member in table.members or (table,)]
     columns = _own(task, first, cluster)
-    for table in tables[1:]:
+    for table in others:
         for column in columns.all:
             if column not in table.columns:
                 raise SiteDataError(f"{table.name} lacks the column {column!r} that {first.name} has")

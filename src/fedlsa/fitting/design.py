@@ -131,7 +131,8 @@ def agreed_levels(tables: Sequence[DataTable], task: Regression, beside: Sequenc
     """The levels that any of these tables has, of each category of a formula, from a pass over their rows."""
     listed = parse_formula(str(task.formula)).listed
     found = {table.name: level_counts(table, task, beside) for table in tables}
-    return agree_levels(found, {table.name: {**table.categories, **listed} for table in tables})
+    members = [member for table in tables for member in table.members or (table,)]
+    return agree_levels(found, {member.name: {**member.categories, **listed} for member in members})
 
 
 def agree_levels(

@@ -181,12 +181,9 @@ def open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None
     A first pass over that column finds the sites.
     """
     files = [_open_partitioned(name, path, decimal) for name, path in paths]
-    first = files[0]
-    for file in files:
-        held = DataTable(name=file.name, columns=file.columns)
-        held.require(site, ", which is to say what site a row is of")
-        for column in first.columns:
-            held.require(column, f", that {first.name} has")
+    members = [DataTable(name=f.name, columns=f.columns, split_by=site, categories=f.categories) for f in files]
+    for member in members:
+        member.require(site, ", which is to say what site a row is of")
     counts: dict[Any, int] = {}
     for file in files:
         _count_labels(file, site, counts)
@@ -197,13 +194,14 @@ def open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None
     place = {name: k for k, name in enumerate(order)}
     csv_columns = [c for f in files for c in f.columns if f.kind == CSV or c in f.fixed]
     return FileTable(
-        name=first.name,
-        columns=first.columns,
+        name=files[0].name,
+        columns=files[0].columns,
         sites=tuple(order),
         rows=sum(counts.values()),
         split_by=site,
-        categories=first.categories,
+        categories={c: declared for f in reversed(files) for c, declared in f.categories.items()},
         untyped=frozenset(csv_columns),
+        members=tuple(members),
         files=tuple(files),
         places={label: place[name] for label, name in names.items()},
     )

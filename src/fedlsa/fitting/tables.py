@@ -106,6 +106,7 @@ class DataTable:
     name : how errors call it; sites : names; rows : how many there are, where that is known without reading
     split_by : the column that tells sites apart, which is no feature unless it is named as one
     categories : columns that are categories by their type; untyped : columns of text whose kind a file does not declare
+    members : the files of which it is made, where there are many, each as a table without rows
     """
 
     name: str
@@ -115,6 +116,7 @@ class DataTable:
     split_by: str | None = None
     categories: Declared = field(default_factory=dict)
     untyped: frozenset[str] = frozenset()
+    members: tuple[DataTable, ...] = ()
 
     def batches(self, columns: Sequence[str], labels: Sequence[str]) -> Iterator[Batch]:
         """Some rows at a time: where they stand, columns of numbers, labels, and whose they are, by places in `sites`;
