@@ -1,6 +1,7 @@
 """A column's way from hostile files and tables to the design: as pandas reads it, or refused in one line.
 
-polars and DuckDB read each of the files below as pandas does, or refuse it too, but where a comment says otherwise.
+Measured beside pandas 3.1: polars 2.1 reads the first sixteen files alike but for returns (one line of names) and empty
+lines (rows of nothing); DuckDB 2.0 but for decimal commas, which it takes for text unless told, and Latin-1 (an error).
 """
 
 import gzip
@@ -96,7 +97,7 @@ REFUSED = {  # what files and tables hold, and what is said
     "too large": (with_cell(5, 0, "1e400"), "column 'x' must hold finite numbers; got inf in row 5"),
     "thousands": (with_cell(5, 0, '"1,234.5"'), "got '1,234.5' (decimal='.' or ',' says which"),
     "a short row": (CSV + "1,2\n", "must have 4 fields in every row, as in its header; row 61 of the data has 2"),
-    "a blank row": (CSV + "  \n", "row 61 of the data has 1"),  # pandas fills it with missing values
+    "a blank row": (CSV + "  \n", "row 61 of the data has 1"),  # which pandas leaves out
     "fields too many": (CSV.replace("\n", ",\n").replace("y,\n", "y\n", 1), "row 1 of the data has 5"),
     "two columns of a name": (CSV.replace("z", "x", 1), "must have each column once; 'x' appears 2 times"),
     "no header": ("\n\n" + CSV, "must begin with a line that names its columns"),
