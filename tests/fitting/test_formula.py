@@ -790,3 +790,11 @@ def test_a_word_before_more_numbers_than_a_category_has_levels_is_named(tmp_path
 def test_few_numbers_among_words_make_no_column_of_numbers(tmp_path):
     files = written(tmp_path, grade=[["a", "1", "b", "c", "a", "b"] * 3])
     assert fitted(files, "y ~ grade").levels == {"grade": ("1", "a", "b", "c")}
+
+
+def test_a_column_may_be_called_as_the_reader_calls_those_in_backticks():
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame(rng.uniform(1, 2, (40, 3)), columns=["y", "_quoted_0_", "a b"])
+    found = fl.fit([table], fl.Regression("y ~ exp(`a b` + _quoted_0_)"), plan=False)
+    plain = table.rename(columns={"_quoted_0_": "u", "a b": "v"})
+    np.testing.assert_allclose(found.theta, fl.fit([plain], fl.Regression("y ~ exp(v + u)"), plan=False).theta)

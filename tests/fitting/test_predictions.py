@@ -125,3 +125,14 @@ def test_intervals_keep_their_digits_where_columns_are_times():
     found, expected = late.test([[1.7e9, 0, 1], [0, 1, 0]]), early.test([[0, 0, 1], [0, 1, 0]])
     assert_allclose(found.statistic, expected.statistic, rtol=1e-5)
     assert_allclose(late.root @ late.root.T, late.covariance, rtol=1e-12)
+
+
+def test_a_file_of_new_rows_may_have_numbers_that_only_the_decimal_mark_settles(tmp_path):
+    x = np.arange(12.0)
+    fit = fl.fit([(x[:, None], 2 * x + np.cos(x))], fl.Regression("y"), plan=False)
+    (tmp_path / "new.csv").write_text("x0;note\n1.234;a\n5.678;b\n")
+    with pytest.raises(SiteDataError, match=r"got '1.234' in row 1 .* which is 1.234 \(decimal='.'\) or 1234"):
+        fit.predict(tmp_path / "new.csv")
+    np.testing.assert_allclose(fit.predict(tmp_path / "new.csv", decimal=","), fit.predict([[1234.0], [5678.0]]))
+    low = fit.predict_interval(tmp_path / "new.csv", decimal=".").low
+    np.testing.assert_allclose(low, fit.predict_interval([[1.234], [5.678]]).low)

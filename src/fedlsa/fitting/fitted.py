@@ -416,20 +416,21 @@ class Fit(Displayed, ReadOnly):
         """Read what `save` wrote: the same to the last bit. features : those that the file could not hold."""
         return read_model(checks.path("path", path), cls, features)
 
-    def predict(self, new: Any) -> Floats:
+    def predict(self, new: Any, *, decimal: str | None = None) -> Floats:
         """(n,): the model at given points; the intercept, and the offset where the task has one, are added here.
 
         new : a data frame, mapping or file with the model's `columns`, matched by name whatever their order (others are
             left alone), or an array (n, k) in their order (or whatever states the task's feature map takes). A formula
             needs a table; a level that no site had is an error
+        decimal : the decimal mark of a CSV file, as in fl.fit
         """
-        x, offset = self._design_and_offset(new)
+        x, offset = self._design_and_offset(new, decimal)
         return np.asarray(x @ self.theta + offset, np.float64)
 
-    def predict_interval(self, new: Any, level: float = 0.95) -> Prediction:
+    def predict_interval(self, new: Any, level: float = 0.95, *, decimal: str | None = None) -> Prediction:
         """The model at given points, as in `predict`, with pointwise intervals of `level`: of the model's value, and of
         one new observation (of weight 1)."""
-        x, offset = self._design_and_offset(new)
+        x, offset = self._design_and_offset(new, decimal)
         reach = self._quantile(level, x)
         variance = np.sum((x @ self.root) ** 2, axis=1)
         value, error = x @ self.theta + offset, reach * np.sqrt(variance)
@@ -440,7 +441,7 @@ class Fit(Displayed, ReadOnly):
         """(n, d): the rows with which coefficients are multiplied, from points `new` as in `predict`."""
         return self._design_and_offset(new)[0]
 
-    def _design_and_offset(self, new: Any) -> tuple[Floats, Floats | float]:
+    def _design_and_offset(self, new: Any, decimal: str | None = None) -> tuple[Floats, Floats | float]:
         """The rows with which coefficients are multiplied, (n, d), and what is added, (n,), at points `new`."""
         offset, formula = self.task.offset, design_of(self.task, tuple(self.levels.items()))
         is_file = isinstance(new, str | os.PathLike)
@@ -450,7 +451,7 @@ class Fit(Displayed, ReadOnly):
                 raise ArgumentTypeError(f"new must be a table with {what}; got {checks.show(new)}")
             return self._features(new), 0.0
         path = checks.path("new", new) if is_file else None
-        table = from_columns("new", new) if path is None else open_file(path.name or str(path), path)
+        table = from_columns("new", new) if path is None else open_file(path.name or str(path), path, decimal)
         numbers = self.columns if formula is None else formula.numbers[len(formula.formula.target.columns) :]
         wanted, labels = (*numbers, *([offset] if offset else [])), () if formula is None else formula.labels
         for column in (c for c in (*wanted, *labels) if c not in table.columns):

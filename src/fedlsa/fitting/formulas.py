@@ -225,10 +225,12 @@ def _factor(given: Any) -> FormulaFactor:
     if given.eval_method.value == "literal":
         raise ArgumentError(f"a formula must be made of columns; got {name}")
 
+    prefix = "_quoted_" + "_" * len(name)  # longer than any name in the expression
+
     def unquoted(match: re.Match[str]) -> str:
         if match[1] is not None:
             return match[0]
-        return quoted.setdefault(match[2], f"_quoted_{len(quoted)}_")
+        return quoted.setdefault(match[2], f"{prefix}{len(quoted)}_")
 
     try:  # a column in backticks may have any name
         tree = ast.parse(re.sub(r"(\"[^\"]*\"|'[^']*')|`([^`]*)`", unquoted, name), mode="eval").body
