@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedlsa as fl
 from fedlsa.fitting import csv_files, reading, rows, table_files, tables
+from fedlsa.fitting.sites import open_tables
 
 N = 150
 pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
@@ -176,3 +177,18 @@ def test_more_sites_than_groups_of_tables_give_the_fit_of_one_table():
         }
         assert_one_answer(found)
     assert_array_equal([s.name for s in found["table"].per_site], list(apart))
+
+
+@pytest.mark.parametrize("sizes", [[1], [5, 900], [900, 5], [3, 3, 3], [1] * 40, [700, 1, 1, 300]])
+@pytest.mark.parametrize("count", [1, 2, 16])
+def test_a_table_falls_into_parts_of_whole_sites_however_uneven_they_are(sizes, count):
+    site = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    [table] = open_tables({"site": site, "y": site.astype(float)}, fl.Regression("y"), site="site")
+    parts = table.parts(count)
+    assert 1 <= len(parts) <= count
+    assert [name for part in parts for name in part.sites] == [str(c) for c in range(len(sizes))]
+    assert all(part.rows > 0 for part in parts)
+    for part in parts:
+        [block] = part.blocks(["y"])
+        assert np.repeat(block.sites, np.diff([*block.starts, part.rows])).tolist() == part.codes.tolist()
+        assert [part.sites[c] for c in part.codes] == [str(int(v)) for v in block["y"]]

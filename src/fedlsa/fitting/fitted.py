@@ -429,7 +429,8 @@ class Fit(Displayed, ReadOnly):
 
     def predict_interval(self, new: Any, level: float = 0.95, *, decimal: str | None = None) -> Prediction:
         """The model at given points, as in `predict`, with pointwise intervals of `level`: of the model's value, and of
-        one new observation (of weight 1)."""
+        one new observation (of weight 1). decimal : the decimal mark of a CSV file
+        """
         x, offset = self._design_and_offset(new, decimal)
         reach = self._quantile(level, x)
         variance = np.sum((x @ self.root) ** 2, axis=1)

@@ -196,7 +196,8 @@ class MemoryTable(DataTable):
         if self.order is None or self.codes is None:
             return [self]
         starts = np.append(np.searchsorted(self.codes, np.arange(len(self.sites))), len(self.codes))
-        cuts = np.unique(np.searchsorted(starts, np.linspace(0, len(self.codes), count + 1)[:-1]))
+        places = np.linspace(0, len(self.codes), count + 1)[:-1]
+        cuts = np.unique(np.searchsorted(starts[:-1], places, "right") - 1)  # each at the site that a place is in
         out = []
         for a, b in pairwise([*cuts.tolist(), len(self.sites)]):
             rows = slice(starts[a], starts[b])
