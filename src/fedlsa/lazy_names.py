@@ -57,6 +57,13 @@ def load_lazily(package: str, needs: Mapping[str, str] | None = None) -> None:
     blocks = [node.body for node in ast.parse(source).body if isinstance(node, ast.If)]
     imports = [node for body in blocks for node in body if isinstance(node, ast.ImportFrom)]
     homes = {alias.name: node.module for node in imports for alias in node.names}
-    absent = {name for name, library in (needs or {}).items() if find_spec(library) is None}
+    absent = {name for name, library in (needs or {}).items() if not _is_installed(library)}
     module.__dict__.update(_homes=homes, __all__=sorted(homes.keys() - absent))
     module.__class__ = LazyPackage
+
+
+def _is_installed(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ImportError:  # from a finder of somebody's own, which refuses it
+        return False
