@@ -192,3 +192,23 @@ def test_a_table_falls_into_parts_of_whole_sites_however_uneven_they_are(sizes, 
         [block] = part.blocks(["y"])
         assert np.repeat(block.sites, np.diff([*block.starts, part.rows])).tolist() == part.codes.tolist()
         assert [part.sites[c] for c in part.codes] == [str(int(v)) for v in block["y"]]
+
+
+@pytest.mark.parametrize("options", [{}, {"lag": 3}, {"cluster": "g"}, {"weight": "sites"}], ids=str)
+@pytest.mark.parametrize("length", [4, 7, 1000])
+def test_sites_that_are_read_in_one_group_may_come_in_several_pieces(monkeypatch, options, length):
+    rng = np.random.default_rng(3)
+    sites = [
+        {"x": rng.normal(size=n), "g": rng.integers(0, 15, n), "y": rng.normal(size=n)} for n in (30, 3, 25, 9, 40)
+    ]
+    task = fl.Regression("y", columns=["x"])
+    whole = fl.fit(sites, task, plan=False, **options)
+    monkeypatch.setattr(reading, "MAX_GROUPS", 1)
+    monkeypatch.setattr(rows, "block_rows", lambda width: length)
+    found = fl.fit(sites, task, plan=False, **options)
+    assert [site.rows for site in found.per_site] == [30, 3, 25, 9, 40]
+    assert_allclose(found.theta, whole.theta, rtol=1e-10)
+    assert_allclose(found.covariance, whole.covariance, rtol=1e-9)
+    assert_allclose(found.resid, whole.resid, atol=1e-12)
+    for one, other in zip(found.per_site, whole.per_site, strict=True):
+        assert_allclose(one.covariance, other.covariance, rtol=1e-8)

@@ -54,12 +54,12 @@ class SiteGroup:
         small: list[Piece] = []
         for table in self.tables:
             try:
-                for x, piece in recorded(table, task, columns, missing, start + at):
+                for k, (x, piece) in enumerate(recorded(table, task, columns, missing, start + at)):
                     moved = piece.moved(at)
                     if len(self.tables) == 1 or isinstance(task, Value):
                         yield x, moved
-                    elif sum(len(p.y) for p in small) + len(moved.y) <= JOINED:
-                        small.append(moved)
+                    elif k == 0 and sum(len(p.y) for p in small) + len(moved.y) <= JOINED:
+                        small.append(moved)  # the first of a table alone: a piece has each site once
                     else:
                         yield from ((p.u, p) for p in (_joined(small), moved) if p is not None)
                         small = []
