@@ -304,3 +304,15 @@ def test_small_sites_that_differ_are_found():
     assert different.coefficients["x1"].tau == pytest.approx(0.4, abs=0.1)
     assert different.together.p_value < 1e-6
     assert found.together.i_squared < 0.1 < different.together.i_squared
+
+
+def test_a_row_that_alone_determines_a_coefficient_leaves_the_error_bars_of_other_sites_as_they_are():
+    rng = np.random.default_rng(8)
+    tables = [{"x": rng.normal(size=40), "only": np.zeros(40), "y": rng.normal(size=40)} for _ in range(2)]
+    tables[1]["only"][3] = 1.0
+    task = fl.Regression("y", columns=["x", "only"])
+    with pytest.warns(fl.errors.FedLSAWarning, match="error bars are HC1 instead"):
+        found = fl.fit(tables, task, plan=False)
+    alone = fl.fit([tables[0]], fl.Regression("y", columns=["x"]), plan=False)
+    kept = np.ix_([0, 2], [0, 2])  # what its rows determine
+    np.testing.assert_allclose(found.per_site[0].covariance[kept], alone.covariance, rtol=1e-9)

@@ -167,3 +167,14 @@ def test_what_is_wrong_with_files_of_many_sites_is_said_in_one_line(write):
         held(*open_tables(write("text.csv", TABLE.assign(a=[*map(str, TABLE["a"][:-1]), "x"])), TASK, "firm"))
     with pytest.raises(SiteDataError, match=r"column 'a' must hold finite numbers; got inf in row 60 of the data$"):
         held(*open_tables(write("inf.parquet", TABLE.assign(a=[*TABLE["a"][:-1], np.inf])), TASK, "firm"))
+
+
+def test_a_file_with_other_sites_than_when_it_was_opened_is_refused(tmp_path):
+    path = tmp_path / "f.csv"
+    text = "s,x,y\n" + "".join(f"{'ab'[k % 2]},{k},{k % 7}\n" for k in range(20))
+    path.write_text(text)
+    [table] = open_tables(path, Regression("y"), site="s")
+    for changed in ("c", "NA"):
+        path.write_text(text.replace("\na,", f"\n{changed},"))
+        with pytest.raises(SiteDataError, match=r"f\.csv must not change while it is read"):
+            list(table.blocks(["x"]))

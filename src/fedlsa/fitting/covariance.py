@@ -157,7 +157,7 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[Cova
     row = second * (count / mass**2)[:, None, None]
     if not kind.long_run:
         row = row - mean[:, :, None] * mean[:, None, :]
-    degrees, single = put(lambda one: one.sums.degrees), kind.of_one_site
+    degrees, single = put(lambda one: one.sums.degrees), asked.of_one_site  # others may have what one site has not
     with np.errstate(divide="ignore", invalid="ignore"):
         own_factor = single.factor(count, rank, site_clusters)
         if kind.name == "classical":

@@ -157,7 +157,10 @@ class FileTable(DataTable):
 
     def _codes(self, labels: NDArray[Any]) -> Codes:
         codes, found = distinct(labels)
-        return np.array([self.places[label] for label in found], np.int64)[codes]
+        places = np.array([*(self.places.get(label, -1) for label in found), -1], np.int64)[codes]
+        if len(places) and places.min() < 0:
+            raise SiteDataError(f"{self.name} must not change while it is read; it has rows of sites that it had not")
+        return places
 
 
 def open_file(name: str, path: Path, decimal: str | None = None) -> FileTable:
