@@ -327,7 +327,7 @@ def bases():
 
 def given(thing):
     """The fields of a dataclass by name."""
-    return {f.name: getattr(thing, f.name) for f in fields(thing)}
+    return {f.name: getattr(thing, f.name) for f in fields(thing) if f.init}
 
 
 def given_outright():

@@ -93,7 +93,8 @@ def test_every_array_must_be_one(problem, i, junk):
 
 def test_other_fields_must_be_what_they_are_called(problem):
     for thing, name, value in [
-        (problem, "observations", 3.5), (problem, "chain", 1), (problem, "ordered", 1), (problem, "recipe", None),
+        (problem, "observations", 3.5), (problem, "chain", 1), (problem, "ordered", 1), (problem, "laboratory", 1),
+        (problem, "discount", 1.0), (problem, "trace", 2), (problem, "off_policy", None),
         (problem.observations, "ridge", "x"), (problem.observations, "discount", 1.5),
         (problem.observations, "features", -1), (fl.theory.moments(problem), "laboratory", "yes"),
     ]:  # fmt: skip

@@ -57,7 +57,7 @@ def _trajectory(problem: Problem) -> OutcomeTables:
     if chain is None:
         raise ArgumentError(
             "sampling must be IID() or Replay() for a problem without a transition kernel; got Markov() "
-            f"for a problem made by {problem.recipe.get('constructor', 'hand')}"
+            f"for a problem made by {problem.made_by}"
         )
     tables, states = problem.n_tables, np.diff(chain.first_state)
     table = np.repeat(np.arange(tables), np.diff(problem.first))
@@ -90,7 +90,7 @@ def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
     if isinstance(sampling, Replay) and not problem.ordered:
         raise ArgumentError(
             "sampling must be IID() or Markov() for a problem that is not a log; got Replay() "
-            f"for a problem made by {problem.recipe.get('constructor', 'hand')}"
+            f"for a problem made by {problem.made_by}"
         )
     known = _KNOWN.setdefault(problem, {})
     if trajectory not in known:

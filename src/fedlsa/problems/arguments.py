@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
@@ -81,17 +81,15 @@ def offsets(lengths: Sequence[int]) -> Integers:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def recipe(
-    constructor: str, weights: ArrayLike | None, assignment: ArrayLike | None, arguments: dict[str, Any]
-) -> dict[str, Any]:
-    """The constructor's name and arguments, as given: a law that is normalised twice may differ in its last bit."""
-    shared = {"weights": own(weights), "assignment": own(assignment)}
-    return {"constructor": constructor, "arguments": arguments | shared}
+def recorded(problem: Problem, constructor: str, settings: dict[str, Any], /, **arrays: ArrayLike | None) -> Problem:
+    """The problem with its recipe: arguments as given, for a law that is normalised twice may differ in a last bit.
 
-
-def own(value: ArrayLike | None) -> NDArray[Any] | None:
-    """A copy of an array, for the caller may change the original; None stays None."""
-    return None if value is None else np.array(checks.as_array("an argument", value))
+    arrays : of which it gets copies, for the caller may change the originals
+    """
+    copies = {name: None if value is None else np.array(checks.as_array(name, value)) for name, value in arrays.items()}
+    # set on the object that was just made: a copy would check all its tables again
+    problem.__setstate__({"recipe": {"constructor": constructor, "arguments": settings | copies}})
+    return problem
 
 
 def call_by_name(function: Callable[..., Made], given: Mapping[str, Any], what: str) -> Made:
@@ -167,9 +165,8 @@ def family(
             given.arguments |= {name: p.check(name, given.arguments[name]) for name, p in typed.items()}
             problem = function(*given.args, **given.kwargs)
             if own_recipe:
-                settings = {name: value if name in typed else own(value) for name, value in given.arguments.items()}
-                # set on the object that was just made: a copy would check all its tables again
-                problem.__setstate__({"recipe": {"constructor": function.__name__, "arguments": settings}})
+                settings = {name: given.arguments.pop(name) for name in typed}
+                recorded(problem, function.__name__, settings, **given.arguments).__setstate__({"laboratory": True})
             return problem
 
         vars(make)["family"] = ProblemFamily(function.__name__, title, make, typed)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from .arguments import agents, not_empty, own, recipe, tuples
+from .arguments import agents, not_empty, recorded, tuples
 from .chain_laws import stationary_laws
 from .features import numbered
 from .system import Chain, Flags, Integers, Problem, RankOne
@@ -48,7 +48,6 @@ def temporal_difference(
     initial: Floats | None,
     assignment: Integers,
     weights: Floats,
-    recipe: dict[str, Any] | None = None,
 ) -> Problem:
     """The federated TD(0) problem (eq:system_matrix) of chains over S states, features : (S, d).
 
@@ -79,7 +78,7 @@ def temporal_difference(
         assignment=assignment,
         weights=weights,
         chain=Chain(edges.origin, edges.successor, edges.conditional, mu, np.arange(tables + 1) * S),
-        recipe=recipe or {},
+        laboratory=True,
     )
 
 
@@ -172,9 +171,8 @@ def from_mdps(
     table, s, a, s_next = np.nonzero(joint)
     edges = Edges(table, s, s_next, reward[table, s, a], joint[table, s, a, s_next], ends[table, s_next])
     arrays = {"P": P, "r": r, "policy": policy, "features": features, "terminal": terminal, "initial": initial}
-    given = {"discount": gamma, **{name: own(value) for name, value in arrays.items()}}
-    source = recipe("from_mdps", weights, assignment, given)
-    return temporal_difference(edges, M, phi, gamma, law, held, w, source)
+    problem = temporal_difference(edges, M, phi, gamma, law, held, w)
+    return recorded(problem, "from_mdps", {"discount": gamma}, **arrays, weights=weights, assignment=assignment)
 
 
 def _episodes(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: int) -> tuple[Flags, Floats | None]:
@@ -242,9 +240,9 @@ def from_chains(
     if initial is None and ends.any():
         raise ArgumentError("initial must be a law over the states when transitions terminate; got None")
     law = None if initial is None else _initial(initial, M, S)
-    arguments = {"chains": lists, "features": own(features), "discount": gamma, "initial": own(initial)}
-    source = recipe("from_chains", weights, assignment, arguments)
-    return temporal_difference(Edges(table, s, s_next, y, chance, ends), M, phi, gamma, law, held, w, source)
+    problem = temporal_difference(Edges(table, s, s_next, y, chance, ends), M, phi, gamma, law, held, w)
+    arrays = {"features": features, "initial": initial, "weights": weights, "assignment": assignment}
+    return recorded(problem, "from_chains", {"chains": lists, "discount": gamma}, **arrays)
 
 
 def _as_lists(name: str, entry: tuple[Any, ...], S: int) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
-from .arguments import agents, not_empty, offsets, own, recipe, same_columns, tuples
+from .arguments import agents, not_empty, offsets, recorded, same_columns, tuples
 from .system import Dense, Problem, RankOne
 
 
@@ -39,15 +39,9 @@ def from_observations(
     first = offsets([len(law) for law in prob])
     all_A, all_b = np.concatenate(A), np.concatenate(b)
     spans = [slice(i, j) for i, j in pairwise(first)]
-    own_tables = [(own(entry[0]), all_A[span], all_b[span]) for entry, span in zip(given, spans, strict=True)]
-    return Problem(
-        observations=Dense(all_A, all_b),
-        prob=np.concatenate(prob),
-        first=first,
-        assignment=held,
-        weights=w,
-        recipe=recipe("from_observations", weights, assignment, {"tables": own_tables}),
-    )
+    own_tables = [(np.array(law), all_A[span], all_b[span]) for (law, _, _), span in zip(given, spans, strict=True)]
+    problem = Problem(Dense(all_A, all_b), np.concatenate(prob), first, held, w)
+    return recorded(problem, "from_observations", {"tables": own_tables}, weights=weights, assignment=assignment)
 
 
 def regression(
@@ -78,12 +72,7 @@ def regression(
     rows, targets = np.concatenate(X), np.concatenate(y)
     row = np.arange(len(targets), dtype=np.uint32)
     own_sites = [(rows[a:b], targets[a:b]) for a, b in pairwise(first)]
-    return Problem(
-        observations=RankOne(rows, row, row, targets, strength),
-        prob=np.repeat(1 / np.diff(first), np.diff(first)),
-        first=first,
-        assignment=held,
-        weights=w,
-        ordered=True,
-        recipe=recipe("regression", weights, assignment, {"sites": own_sites, "ridge": strength}),
-    )
+    prob = np.repeat(1 / np.diff(first), np.diff(first))
+    problem = Problem(RankOne(rows, row, row, targets, strength), prob, first, held, w, ordered=True)
+    given_as = {"sites": own_sites, "ridge": strength}
+    return recorded(problem, "regression", given_as, weights=weights, assignment=assignment)

@@ -11,7 +11,7 @@ Arrays with one entry per table (`table_...`) are computed once; those with one 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import SingularSystemError
+from ..errors import ArgumentError, SingularSystemError
 from ..small_pictures import Strip, strips
 from ..value_objects import Displayed, ReadOnly, counted, frozen_property
 from .invariants import check_arrays, check_problem, check_range
@@ -59,7 +59,7 @@ class RankOne(Displayed, ReadOnly):
             self, rows="nd", left="K", right="K", y="K", **({} if self.following is None else {"following": "K"})
         )
         checks.real("ridge", self.ridge, at_least=0)
-        checks.real("discount", self.discount, at_least=0, at_most=1)
+        checks.real("discount", self.discount, at_least=0, below=1)
         checks.integer("features", self.features, at_most=len(self.rows))
         for name in ("left", "right"):
             check_range(name, getattr(self, name), len(self.rows))
@@ -153,7 +153,10 @@ class Problem(Displayed, ReadOnly, DefaultStart):
     observations, prob : the outcomes of all tables and their probabilities within their table, (K,)
     first : (M + 1,) where each table begins; assignment : (N,) table of each agent; weights : (N,), summing to one
     chain : the trajectories behind the tables, if any; ordered : whether each table is a log that can be replayed
-    recipe : the constructor's name and arguments, from which the problem can be made again
+    discount : of the values that temporal differences learn, by default that of the observations; None elsewhere
+    trace : lambda of TD(lambda); off_policy : whether its rows are weighted by importance
+    laboratory : whether the model is given whole, and not data that came from one: runs then begin at theta_star + 1
+    recipe : the constructor's name and arguments, from which the problem can be made again; empty if made otherwise
 
     All arrays are read-only, those that are passed in too; laws and indices are checked.
 
@@ -176,13 +179,26 @@ class Problem(Displayed, ReadOnly, DefaultStart):
     weights: Floats
     chain: Chain | None = None
     ordered: bool = False
-    recipe: dict[str, Any] = field(default_factory=dict)
+    discount: float | None = None
+    trace: float = 0.0
+    off_policy: bool = False
+    laboratory: bool = False
+    recipe: dict[str, Any] = field(default_factory=dict, init=False)  # so that changed copies do not keep it
 
     def __post_init__(self) -> None:
         checks.instance("observations", self.observations, (RankOne, Dense), "RankOne(...) or Dense(...)")
         checks.instance("chain", self.chain, (Chain, type(None)), "Chain(...) or None")
-        checks.boolean("ordered", self.ordered)
-        checks.instance("recipe", self.recipe, dict, "a dictionary")
+        for name in ("ordered", "off_policy", "laboratory"):
+            checks.boolean(name, getattr(self, name))
+        checks.real("trace", self.trace, at_least=0, at_most=1)
+        z, gamma = self.observations, self.discount
+        if gamma is not None:
+            gamma = checks.real("discount", gamma, at_least=0, below=1)
+        if isinstance(z, RankOne) and z.following is not None:
+            if gamma not in (None, z.discount):
+                raise ArgumentError(f"discount must be that of the observations, {z.discount:g}; got {gamma:g}")
+            gamma = z.discount
+        vars(self)["discount"] = gamma
         check_problem(self)
         super().__post_init__()
         self.theta_star  # noqa: B018  a singular averaged system is an error now, not in the middle of a run
@@ -195,7 +211,7 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         each = f"{sizes[0]:,}" if (sizes == sizes[0]).all() else f"{sizes.min():,} to {sizes.max():,}"
         ways = ["IID()", *(["Markov()"] if self.chain is not None else []), *(["Replay()"] if self.ordered else [])]
         rows = [
-            ("made by", f"{self.recipe['constructor']}({made})" if "constructor" in self.recipe else "hand"),
+            ("made by", f"{self.made_by}({made})" if self.recipe else "hand"),
             ("tables", f"{self.n_tables:,} with {each} {kind} observations"),
             ("weights", f"{w[0]:.5g} each" if (w == w[0]).all() else f"from {w.min():.5g} to {w.max():.5g}"),
             ("sampling", ", ".join(ways)),
@@ -212,9 +228,9 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         return strips(rows, "bars: the shared solution; dots: the agents' own; each row on its own scale")
 
     @property
-    def laboratory(self) -> bool:  # type: ignore[override]
-        """Whether the model is given whole, and not data that came from one: runs then begin at theta_star + 1."""
-        return self.recipe.get("constructor", DATA[0]) not in DATA
+    def made_by(self) -> str:
+        """The constructor that made the problem, or "hand"."""
+        return str(self.recipe.get("constructor", "hand"))
 
     def on_means(self) -> Problem:
         """The same agents stepping with their own means A_bar_c, b_bar_c, as in fl.fit(local="means"): no noise.
@@ -222,7 +238,7 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         Sites that hold their data compute them once; agents who only see a stream have none. theta_star is the same.
         """
         means, M = Dense(self.table_A_bar, self.table_b_bar), self.n_tables
-        return Problem(means, np.ones(M), np.arange(M + 1), self.assignment, self.weights)
+        return replace(self, observations=means, prob=np.ones(M), first=np.arange(M + 1), chain=None, ordered=False)
 
     @property
     def n_agents(self) -> int:

@@ -14,7 +14,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
 from ..value_objects import Displayed, ReadOnly, Rows, fields_of
 from . import features as maps
-from .arguments import agents, not_empty, offsets, recipe, same_columns, tuples
+from .arguments import agents, not_empty, offsets, recorded, same_columns, tuples
 from .system import Flags, Problem, RankOne
 
 FIELDS = ("phi", "r", "phi_next", "terminated", "truncated", "importance")
@@ -54,7 +54,7 @@ def from_transitions(
     u = [traces(log[0], _breaks(log), gamma * lam, log[5] if len(log) > 5 else None) for log in own_logs]
     v = [phi - gamma * np.where(ended[:, None], 0, phi_next) for phi, _, phi_next, ended, *_ in own_logs]
     K = int(first[-1])
-    return Problem(
+    problem = Problem(
         observations=RankOne(
             rows=np.concatenate(u + v),
             left=np.arange(K, dtype=np.uint32),
@@ -66,8 +66,12 @@ def from_transitions(
         assignment=held,
         weights=w,
         ordered=True,
-        recipe=recipe("from_transitions", weights, assignment, {"logs": own_logs, "discount": gamma, "trace": lam}),
+        discount=gamma,
+        trace=lam,
+        off_policy=any(len(log) > 5 for log in own_logs),
     )
+    given_as = {"logs": own_logs, "discount": gamma, "trace": lam}
+    return recorded(problem, "from_transitions", given_as, weights=weights, assignment=assignment)
 
 
 def _checked(name: str, entry: tuple[Any, ...], d: int | str) -> tuple[Any, ...]:

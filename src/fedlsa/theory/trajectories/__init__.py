@@ -126,7 +126,7 @@ def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
     if chain is None:
         raise ArgumentError(
             "sampling must be IID() for exact moments of a problem without a transition kernel; got Markov() "
-            f"for a problem made by {problem.recipe.get('constructor', 'hand')}"
+            f"for a problem made by {problem.made_by}"
         )
     taking_part = algorithm.taking_part(N)
     if taking_part < N:
