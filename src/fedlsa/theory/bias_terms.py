@@ -208,7 +208,7 @@ def _with(problem: Problem, theta: Floats, shift: Floats, share: float) -> Probl
     else:
         A, b = obs.matrices(slice(0, len(obs)))
         new = Dense(A, np.einsum("kij,kj->ki", A, theta[table]) + shift[table] + share * b)
-    return replace(problem, observations=new, recipe={})
+    return replace(problem, observations=new)
 
 
 def power_sums(A: Floats, eta: float, H: int) -> tuple[Floats, Floats]:

@@ -159,6 +159,10 @@ def _parts(problem: Problem, kind: str) -> tuple[Chain, RankOne, int]:
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     obs, chain = problem.observations, problem.chain
     if chain is None or not isinstance(obs, RankOne) or obs.following is None:
-        made = problem.recipe.get("constructor", "an unknown constructor")
-        raise ArgumentError(f"problem must have been made from {kind}; got {made}")
-    return chain, obs, int(chain.first_state[1])
+        got = problem.made_by if problem.recipe else "one made by hand"
+        raise ArgumentError(f"problem must have been made from {kind}; got {got}")
+    S = int(chain.first_state[1])
+    if obs.features != S or (np.diff(chain.first_state) != S).any() or not np.array_equal(obs.left, chain.origin):
+        rule = "problem must have the same states in every table, and a row of features for each, in their order"
+        raise ArgumentError(f"{rule}; got {obs.features} rows of features and {S} states in the first table")
+    return chain, obs, S

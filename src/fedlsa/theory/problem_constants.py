@@ -193,7 +193,7 @@ def _computed(problem: Problem) -> Constants:
         nu=nu,
         distance=mean(np.sqrt(distance)),
         chi=float(np.maximum(mean(distance), 1 + mean(np.sum(local**2, axis=1)))),
-        discount=float(problem.recipe["arguments"]["discount"]) if nu == nu else nu,
+        discount=problem.discount if problem.discount is not None and nu == nu else float("nan"),
     )
 
 
@@ -230,11 +230,9 @@ def _cocoercivity(A_bar: Floats, Sigma_A: Floats) -> tuple[float, float]:
 
 
 def _feature_eigenvalue(problem: Problem) -> float:
-    """nu (assum:feature_design): u is phi(s) in TD(0), which has a chain or a log of transitions, and no trace."""
-    obs, made = problem.observations, problem.recipe
-    logged = made.get("constructor") == "from_transitions"
-    trace = made.get("arguments", {}).get("trace")
-    if not isinstance(obs, RankOne) or trace or not (logged or problem.chain is not None):
+    """nu (assum:feature_design): u is phi(s) in TD(0), which has a discount, no trace and no importance."""
+    obs = problem.observations
+    if problem.discount is None or problem.trace or problem.off_policy or not isinstance(obs, RankOne):
         return float("nan")
     nu = np.inf
     for weight, span in zip(problem.table_weights, problem.spans(), strict=True):

@@ -133,8 +133,8 @@ def td_claim(problem: Problem) -> TDClaim:
     known = constants(problem)
     gamma, nu, obs = known.discount, known.nu, problem.observations
     if np.isnan(nu) or not isinstance(obs, RankOne):
-        made = problem.recipe.get("constructor", "an unknown constructor")
-        raise ArgumentError(f"problem must be one of TD(0) for prop:condition_check to speak of it; got {made}")
+        got = problem.made_by if problem.recipe else "one made by hand"
+        raise ArgumentError(f"problem must be one of TD(0) for prop:condition_check to speak of it; got {got}")
     possible = problem.prob > 0
     phi_sup = float(np.linalg.norm(obs.rows[obs.left[possible]], axis=1).max())
     noise = 2 * (1 + gamma) ** 2
