@@ -110,7 +110,7 @@ BAD_USES = [
     ("one-hot", [0], ArgumentTypeError, "features must be an array of finite numbers of shape (S, d); got 'one-hot'"),
     (Unfitted(), [[0.0]], ArgumentError, "fitted transformer for states of shape (1, 1); got: this transformer is not"),
     (OneHot, [0], ArgumentTypeError, "features must be a feature map, not its class; got OneHot"),
-    (np.zeros((3, 0)), [0], ArgumentError, "features must have at least one column; got shape (3, 0)"),
+    (np.zeros((3, 0)), [0], ArgumentError, "features must have at least one column; got shape (1, 0)"),
     (Fourier(LOW, HIGH, 1), [[0.0, 0, 0]], ArgumentError, "states must be an array of finite numbers of shape (n, 2)"),
     (OneHot(3), [-1], ArgumentError, "states must be integers from 0 to 2; got -1 at [0]"),
 ]

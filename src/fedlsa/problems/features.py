@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -39,18 +40,14 @@ class FeatureMap(Settings, ABC):
     def __call__(self, states: ArrayLike) -> Floats:
         """Features (n, d) of n states."""
 
-    def _room(self, states: int) -> None:
-        """Refuse a batch whose features, with what they are computed from, would not fit into memory."""
-        coordinates = len(getattr(self, "low", (0,)))
-        checks.memory("the number of states", states, 8 * self.dim * coordinates, "their features")
-
     def settings(self) -> dict[str, Any]:
         """The map's name and fields as plain values, which JSON can hold and `from_settings` understands."""
-        return {"name": type(self).__name__} | {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        return {"name": type(self).__name__} | json.loads(json.dumps(asdict(self)))  # type: ignore[call-overload]
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+def _room(states: int, each: int) -> None:
+    """Refuse a batch whose features, with what they are computed from, would not fit into memory."""
+    checks.memory("the number of states", states, 8 * each, "their features")
 
 
 def numbered(states: ArrayLike, count: int, name: str = "states") -> Integers:
@@ -67,28 +64,6 @@ def numbered(states: ArrayLike, count: int, name: str = "states") -> Integers:
     return out
 
 
-def box(low: Any, high: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The two corners of a box, k finite numbers each; plain numbers are a box of one dimension."""
-    a = checks.array("low", np.atleast_1d(checks.as_array("low", low)), ("k",))
-    b = checks.array("high", np.atleast_1d(checks.as_array("high", high)), (len(a),))
-    if len(a) == 0:
-        raise ArgumentError("low must hold one number per coordinate of a state; got none")
-    if (b <= a).any():
-        i = int(np.argmax(b <= a))
-        raise ArgumentError(f"high must be above low; got {b[i]:g} against {a[i]:g} for coordinate {i}")
-    return tuple(a.tolist()), tuple(b.tolist())
-
-
-def unit(states: ArrayLike, low: Sequence[float], high: Sequence[float]) -> Floats:
-    """(n, k) states clipped to the box and scaled to [0, 1]; (n,) is taken as one coordinate."""
-    given = checks.as_array("states", states)
-    if given.ndim == 1 and len(low) == 1:
-        given = given[:, None]
-    x = checks.array("states", given, ("n", len(low)))
-    a, b = np.asarray(low), np.asarray(high)
-    return np.asarray((np.clip(x, a, b) - a) / (b - a), np.float64)
-
-
 def counts(name: str, value: Any, k: int, what: str = "coordinate") -> tuple[int, ...]:
     """A positive integer for each of k coordinates, or one for all."""
     if checks.is_sequence(value):
@@ -100,8 +75,26 @@ def counts(name: str, value: Any, k: int, what: str = "coordinate") -> tuple[int
     return (checks.integer(name, value, at_least=1),) * k
 
 
+class StateMap(FeatureMap):
+    """Features of numbered states: the unit vector of the group that a state is in."""
+
+    states: int
+
+    @property
+    @abstractmethod
+    def _groups(self) -> Integers:
+        """(S,): the group of each state, from 0; -1 where it has no features."""
+
+    def __call__(self, states: ArrayLike) -> Floats:
+        s = numbered(states, self.states)
+        _room(len(s), self.dim)
+        group, out = self._groups[s], np.zeros((len(s), self.dim))
+        out[group >= 0, group[group >= 0]] = 1
+        return out
+
+
 @dataclass(frozen=True, repr=False)
-class OneHot(FeatureMap):
+class OneHot(StateMap):
     """One feature per state: phi(s) is the unit vector of s, and d is the number of states less those in `without`.
 
     states : how many there are, numbered from 0
@@ -126,20 +119,16 @@ class OneHot(FeatureMap):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"state {s}" for s in range(self.states) if s not in self.without)
+        return tuple(f"state {s}" for s in np.flatnonzero(self._groups >= 0))
 
-    def __call__(self, states: ArrayLike) -> Floats:
-        s = numbered(states, self.states)
-        self._room(len(s))
-        gone = np.asarray(self.without, np.int64)
-        out = np.zeros((len(s), self.dim))
-        seen = np.flatnonzero(~np.isin(s, gone))
-        out[seen, s[seen] - np.searchsorted(gone, s[seen])] = 1
-        return out
+    @cached_property
+    def _groups(self) -> Integers:
+        kept = ~np.isin(np.arange(self.states), self.without)
+        return np.where(kept, np.cumsum(kept) - 1, -1)
 
 
 @dataclass(frozen=True, repr=False)
-class Aggregation(FeatureMap):
+class Aggregation(StateMap):
     """One feature per group of states: phi(s) is the unit vector of the group of s, and d the number of groups.
 
     states : how many there are, numbered from 0
@@ -160,9 +149,9 @@ class Aggregation(FeatureMap):
         held = tuple(checks.integer("groups", g, at_least=-1, at_most=S - 1) for g in listed)
         if len(held) != S:
             raise ArgumentError(f"groups must hold the group of each of {S} states; got {len(held)} entries")
-        missing = sorted(set(range(max(held) + 1)) - set(held)) or ([0] if max(held) < 0 else [])
+        missing = set(range(max(*held, 0) + 1)) - set(held)
         if missing:
-            raise ArgumentError(f"groups must be numbered from 0 without gaps; got none with number {missing[0]}")
+            raise ArgumentError(f"groups must be numbered from 0 without gaps; got none with number {min(missing)}")
         vars(self).update(groups=held)
 
     @property
@@ -173,13 +162,11 @@ class Aggregation(FeatureMap):
     def names(self) -> tuple[str, ...]:
         return tuple(f"group {g}" for g in range(self.dim))
 
-    def __call__(self, states: ArrayLike) -> Floats:
-        s = numbered(states, self.states)
-        self._room(len(s))
-        group = s * self.groups // self.states if isinstance(self.groups, int) else np.asarray(self.groups)[s]
-        out = np.zeros((len(s), self.dim))
-        out[group >= 0, group[group >= 0]] = 1
-        return out
+    @cached_property
+    def _groups(self) -> Integers:
+        if isinstance(self.groups, int):
+            return np.arange(self.states) * self.groups // self.states
+        return np.array(self.groups)
 
 
 # Features of states in a box: tiles, cosines and bumps. States outside are taken as the nearest point of the box.
@@ -196,8 +183,24 @@ class BoxMap(FeatureMap):
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        low, high = box(self.low, self.high)
-        vars(self).update(low=low, high=high)
+        a = checks.array("low", np.atleast_1d(checks.as_array("low", self.low)), ("k",))
+        b = checks.array("high", np.atleast_1d(checks.as_array("high", self.high)), (len(a),))
+        if len(a) == 0:
+            raise ArgumentError("low must hold one number per coordinate of a state; got none")
+        if (b <= a).any():
+            i = int(np.argmax(b <= a))
+            raise ArgumentError(f"high must be above low; got {b[i]:g} against {a[i]:g} for coordinate {i}")
+        vars(self).update(low=tuple(a.tolist()), high=tuple(b.tolist()))
+
+    def __call__(self, states: ArrayLike) -> Floats:
+        given, a, b = checks.as_array("states", states), np.array(self.low), np.array(self.high)
+        x = checks.array("states", given[:, None] if given.ndim == len(a) == 1 else given, ("n", len(a)))
+        _room(len(x), self.dim * len(a))
+        return np.asarray(self._features((np.clip(x, a, b) - a) / (b - a)), np.float64)
+
+    @abstractmethod
+    def _features(self, x: Floats) -> Floats:
+        """Features (n, d) of states x : (n, k), clipped to the box and scaled to [0, 1]."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -238,9 +241,7 @@ class TileCoding(BoxMap):
         strides = [n for n in range(1, T * (k + 1) + 2) if math.gcd(n, T) == 1][:k]
         return np.asarray(np.arange(T)[:, None] * np.array(strides) % T / T, np.float64)
 
-    def __call__(self, states: ArrayLike) -> Floats:
-        x = unit(states, self.low, self.high)
-        self._room(len(x))
+    def _features(self, x: Floats) -> Floats:
         shape = np.array(self.tiles)
         per_tiling = int(shape.prod())
         out = np.zeros((len(x), self.tilings * per_tiling))
@@ -248,7 +249,7 @@ class TileCoding(BoxMap):
             cell = np.minimum((x * shape + shift).astype(np.int64), shape - 1)  # tiles at the upper edge are wider
             out[np.arange(len(x)), t * per_tiling + np.ravel_multi_index(tuple(cell.T), tuple(shape))] = 1
         last = np.arange(2, self.tilings + 1) * per_tiling - 1
-        return np.asarray(np.delete(out, last, axis=1) / math.sqrt(self.tilings), np.float64)
+        return np.delete(out, last, axis=1) / math.sqrt(self.tilings)
 
 
 @dataclass(frozen=True, repr=False)
@@ -282,13 +283,13 @@ class Fourier(BoxMap):
     @cached_property
     def frequencies(self) -> Integers:
         """(d, k): the vectors c, the constant first."""
-        c = np.indices((self.order + 1,) * len(self.low)).reshape(len(self.low), -1).T
+        k = len(self.low)
+        _room((self.order + 1) ** k, k)  # all before some are chosen
+        c = np.indices((self.order + 1,) * k).reshape(k, -1).T
         return np.ascontiguousarray(c[c.sum(axis=1) <= self.order] if self.total else c, np.int64)
 
-    def __call__(self, states: ArrayLike) -> Floats:
-        x = unit(states, self.low, self.high)
-        self._room(max(len(x), (self.order + 1) ** len(self.low) // self.dim))  # all before some are chosen
-        return np.asarray(np.cos(math.pi * (x @ self.frequencies.T)) / math.sqrt(self.dim), np.float64)
+    def _features(self, x: Floats) -> Floats:
+        return np.asarray(np.cos(math.pi * (x @ self.frequencies.T)) / math.sqrt(self.dim))
 
 
 @dataclass(frozen=True, repr=False)
@@ -317,50 +318,34 @@ class RadialBasis(BoxMap):
         if self.width is not None:
             vars(self).update(width=checks.real("width", self.width, above=0))
 
-    @property
-    def _listed(self) -> bool:
-        """Whether centres are points, rather than the numbers of a grid."""
-        return isinstance(self.centres[0], tuple)  # type: ignore[index]
-
-    @property
-    def _grid(self) -> tuple[int, ...]:
-        return self.centres  # type: ignore[return-value]
-
     @cached_property
-    def _points(self) -> Floats:
-        """(d, k): centres in units of the box."""
-        if self._listed:
-            a, b = np.array(self.low), np.array(self.high)
-            return np.asarray((np.array(self.centres) - a) / (b - a), np.float64)
-        sides = [np.linspace(0, 1, n) if n > 1 else np.array([0.5]) for n in self._grid]
-        return np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, len(self.low))
+    def _bumps(self) -> tuple[Floats, Floats]:
+        """Centres (d, k) and standard deviations (k,) in units of the box."""
+        k, given = len(self.low), np.array(self.centres)
+        if given.ndim == 2:
+            points = (given - self.low) / np.subtract(self.high, self.low)
+            widths = np.full(k, len(points) ** (-1 / k))
+        else:
+            sides = [np.linspace(0, 1, n) if n > 1 else np.array([0.5]) for n in given]
+            points = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, k)
+            widths = 1 / np.maximum(given - 1, 1)
+        return points, widths if self.width is None else np.full(k, self.width)
 
     @property
     def dim(self) -> int:
-        return len(self.centres) if self._listed else math.prod(self._grid)  # type: ignore[arg-type]
+        given = np.array(self.centres)
+        return len(given) if given.ndim == 2 else math.prod(given.tolist())
 
     @property
     def names(self) -> tuple[str, ...]:
-        low, high = np.array(self.low), np.array(self.high)
-        return tuple(f"bump at {', '.join(f'{x:.4g}' for x in row)}" for row in low + self._points * (high - low))
+        centres = self.low + self._bumps[0] * np.subtract(self.high, self.low)
+        return tuple(f"bump at {', '.join(f'{x:.4g}' for x in row)}" for row in centres)
 
-    @property
-    def _widths(self) -> Floats:
-        """(k,): standard deviations along the sides of the box."""
-        k = len(self.low)
-        if self.width is not None:
-            return np.full(k, self.width)
-        if self._listed:
-            return np.full(k, self.dim ** (-1 / k))
-        return np.array([1 / max(n - 1, 1) for n in self._grid])
-
-    def __call__(self, states: ArrayLike) -> Floats:
-        x = unit(states, self.low, self.high)
-        self._room(len(x))
-        gap = (x[:, None, :] - self._points[None]) / self._widths
-        exponent = -0.5 * np.sum(gap**2, axis=-1)
+    def _features(self, x: Floats) -> Floats:
+        points, widths = self._bumps
+        exponent = -0.5 * np.sum(((x[:, None, :] - points) / widths) ** 2, axis=-1)
         bump = np.exp(exponent - exponent.max(axis=1, keepdims=True))  # the nearest centre never underflows
-        return np.asarray(bump / bump.sum(axis=1, keepdims=True), np.float64)
+        return np.asarray(bump / bump.sum(axis=1, keepdims=True))
 
 
 MAPS: dict[str, type[FeatureMap]] = {
@@ -391,17 +376,24 @@ def apply(features: Any, states: ArrayLike, name: str = "features") -> Floats:
         return features(batch)
     if isinstance(features, type):
         raise ArgumentTypeError(f"{name} must be a feature map, not its class; got {features.__name__}")
+    out: Any
     if hasattr(features, "transform"):
-        out = _transformed(features, batch if batch.ndim > 1 else batch[:, None], name)
+        rows = batch if batch.ndim > 1 else batch[:, None]
+        try:
+            out = features.transform(rows)
+        except Exception as error:  # scikit-learn has one class for what is not fitted, and ValueError for the rest
+            rule = f"{name} must be a fitted transformer for states of shape {rows.shape}"
+            raise ArgumentError(f"{rule}; got: {' '.join(str(error).split())}") from error
     elif callable(features):
         out = features(batch)
     else:
         table = checks.array(name, features, ("S", "d"))
-        _columns(name, table)
-        return table[numbered(batch, len(table))]
-    out = checks.array(f"what {name} gives for {len(batch)} states", _dense(out), (len(batch), "d"))
-    _columns(name, out)
-    return out
+        out = table[numbered(batch, len(table))]
+    dense = out.toarray() if hasattr(out, "toarray") else out
+    phi = checks.array(f"what {name} gives for {len(batch)} states", dense, (len(batch), "d"))
+    if phi.shape[1] == 0:
+        raise ArgumentError(f"{name} must have at least one column; got shape {phi.shape}")
+    return phi
 
 
 def names_of(features: Any, d: int) -> tuple[str, ...]:
@@ -415,25 +407,6 @@ def names_of(features: Any, d: int) -> tuple[str, ...]:
         except Exception:  # scikit-learn's transformers refuse for reasons of their own, and names are not needed
             names = ()
     return names if len(set(names)) == d else tuple(f"feature {j}" for j in range(d))
-
-
-def _transformed(transformer: Any, batch: Any, name: str) -> Any:
-    try:
-        return transformer.transform(batch)
-    except Exception as error:  # scikit-learn has one class for what is not fitted, and ValueError for the rest
-        reason = " ".join(str(error).split())
-        raise ArgumentError(
-            f"{name} must be a fitted transformer for states of shape {batch.shape}; got: {reason}"
-        ) from error
-
-
-def _dense(value: Any) -> Any:
-    return value.toarray() if hasattr(value, "toarray") else value
-
-
-def _columns(name: str, phi: Floats) -> None:
-    if phi.shape[1] == 0:
-        raise ArgumentError(f"{name} must have at least one column; got shape {phi.shape}")
 
 
 __all__ = [
