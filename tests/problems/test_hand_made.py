@@ -46,8 +46,8 @@ PROBLEMS = {
 }
 METHOD = fl.FedLSA(0.01, 4)
 GIVEN = {
-    "step_size": 0.01, "local_steps": 4, "rounds": 3, "algorithm": METHOD, "epsilon": 1.0, "method": "scafflsa",
-    "theta": np.zeros(2), "thin": 2, "seeds": 2, "algorithms": [METHOD], "engine": "reference",
+    "step_size": 0.01, "local_steps": 4, "rounds": 3, "algorithm": METHOD, "epsilon": 0.8, "method": "scafflsa",
+    "theta": np.zeros(2), "thin": 2, "iterations": 5, "seeds": 2, "algorithms": [METHOD], "engine": "reference",
 }  # fmt: skip
 FUNCTIONS = {}  # of a problem, by name; trade_off makes many plans, and takes seconds
 for name in sorted({*dir(fl), *dir(fl.theory)} - {"trade_off"}):
@@ -70,12 +70,12 @@ def arguments_of(function):
 @pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_public_functions_take_every_problem_or_refuse_it_by_name(function):
-    taken = 0
-    for problem in PROBLEMS.values():
+    taken, slow = 0, ("transient", "a chain, dense", "means", "tables alone", "observations", "traces")
+    for problem in (PROBLEMS[name] for name in (slow if function == "plan" else PROBLEMS)):
         with suppress(FedLSAError):
             FUNCTIONS[function](problem, **arguments_of(FUNCTIONS[function]))
             taken += 1
-    assert taken >= 5
+    assert taken >= 4
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..algorithms import PowerStep
 from ..checks import Floats
-from ..problems.start import name_start
+from ..problems.system import name_start
 from ..results import recipe
 from ..results.recipe import whole
 from .theme import INK, METHOD_MARKERS, METHODS, ROLES, Look

@@ -15,21 +15,104 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, SingularSystemError
+from ..errors import ArgumentError, ArgumentTypeError, SingularSystemError
 from ..small_pictures import Strip, strips
 from ..value_objects import Displayed, ReadOnly, counted, frozen_property
-from .invariants import check_arrays, check_problem, check_range
-from .start import DefaultStart
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 QUICK_SOLUTIONS = 10**8  # operations of all agents' own solutions that a picture may cost
 DATA = ("regression", "from_transitions", "from_observations")  # whose arguments are rows of sites, or made of them
 MOST_AT_ONCE = 2**16  # numbers of rows that are averaged at a time: they stay in the cache
+LABORATORY_START = "theta_star + 1"  # the authors' start: at the same distance from the answer on every problem
+ROUNDING = 1e-8  # by which a law may miss one: probabilities come from files with few digits
+NARROW = {"left", "right", "following", "origin", "successor", "assignment"}  # long fields that point to others
+INTEGERS = NARROW | {"first_state", "first", "table", "count"}  # fields that point or count
+
+
+def check_arrays(of: Any, sizes: dict[str, int] | None = None, /, **shapes: str) -> dict[str, int]:
+    """Fields of an object must be arrays, of integers where they point or count, else of finite numbers.
+
+    They are then of int64 and float64, in the order of bytes of this machine; long ones that point may be narrower.
+    Those with the default None may be None.
+    shapes : a letter for each axis, which stands for one length; sizes : those that are known. Returns them all.
+    """
+    sizes = {} if sizes is None else sizes
+    for name, letters in shapes.items():
+        value, points = getattr(of, name), name in INTEGERS
+        if value is None and vars(type(of)).get(name, of) is None:
+            continue
+        shape = f"({', '.join(str(sizes.get(letter, letter)) for letter in letters)}{',' * (len(letters) == 1)})"
+        what, kinds, dtype = ("integers", "iu", np.int64) if points else ("numbers", "fiu", np.float64)
+        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray) or value.dtype.kind not in kinds:
+            raise ArgumentTypeError(f"{name} must be an array of {what} of shape {shape}; got {checks.show(value)}")
+        if value.dtype != dtype and not (name in NARROW and value.dtype.itemsize < 8 and value.dtype.isnative):
+            value = value.astype(dtype)
+            object.__setattr__(of, name, value)
+        if value.ndim != len(letters) or any(
+            sizes.setdefault(letter, n) != n for letter, n in zip(letters, value.shape, strict=True)
+        ):
+            raise ArgumentError(f"{name} must have shape {shape}; got {value.shape}")
+        if "d" in letters and not sizes["d"]:
+            raise ArgumentError(f"{name} must have at least one dimension; got shape {value.shape}")
+        few = value if any(value.strides) else value[:1]  # one number, shown many times
+        if not points and few.size and not (np.isfinite(few.min()) and np.isfinite(few.max())):
+            raise ArgumentError(f"{name} must hold finite numbers; got {few[~np.isfinite(few)][0]}")
+    return sizes
+
+
+def check_range(name: str, values: NDArray[Any], below: Any) -> None:
+    """Integers from 0 up to, and without, a limit, or a limit for each."""
+    wrong = (values < 0) | (values >= below)
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        most = np.broadcast_to(below, values.shape)[k] - 1
+        raise ArgumentError(f"{name} must hold numbers from 0 to {most}; got {values[k]} at [{k}]")
+
+
+def check_law(name: str, prob: Floats, part: NDArray[np.int64], what: str) -> None:
+    """Numbers of at least 0 that sum to one in every part."""
+    if not prob.size:
+        raise ArgumentError(f"{name} must hold at least one number; got none")
+    if prob.min() < 0:
+        raise ArgumentError(f"{name} must hold numbers of at least 0; got {prob.min():g} at [{prob.argmin()}]")
+    total = np.bincount(part, prob)
+    wrong = np.abs(total - 1) > ROUNDING
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        raise ArgumentError(f"{name} must sum to one in every {what}; got {total[k]:.10g} in number {k}")
+
+
+class DefaultStart:
+    """Base of problems and of their moments: runs begin at theta_star + 1 in a laboratory, and elsewhere at 0.
+
+    A laboratory is a problem whose model is given whole (a family, decision processes, chains): theta_star is known.
+    Data (rows, transitions, observations, files) are there to find theta_star out, so nothing begins near it.
+    """
+
+    theta_star: Floats
+    laboratory: bool
+
+    @property
+    def start(self) -> Floats:
+        """(d,): theta_star + 1 in a laboratory, 0 elsewhere; the default of every theta_0."""
+        return self.theta_star + 1 if self.laboratory else np.zeros_like(self.theta_star)
+
+    def start_label(self, theta_0: ArrayLike | None = None) -> str:
+        """How results, curves and figures name a start: "theta_star + 1", "0" or "given"."""
+        return name_start(self.start if theta_0 is None else theta_0, self.theta_star)
+
+
+def name_start(theta_0: ArrayLike, theta_star: ArrayLike) -> str:
+    """The name of a start : (d,), or one per seed, by its numbers."""
+    theta_0 = np.asarray(theta_0)
+    if not theta_0.any():
+        return "0"
+    return LABORATORY_START if (theta_0 == np.asarray(theta_star) + 1).all() else "given"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,9 +138,7 @@ class RankOne(Displayed, ReadOnly):
     features: int = 0
 
     def __post_init__(self) -> None:
-        check_arrays(
-            self, rows="nd", left="K", right="K", y="K", **({} if self.following is None else {"following": "K"})
-        )
+        check_arrays(self, rows="nd", left="K", right="K", y="K", following="K")
         checks.real("ridge", self.ridge, at_least=0)
         checks.real("discount", self.discount, at_least=0, below=1)
         checks.integer("features", self.features, at_most=len(self.rows))
@@ -199,7 +280,7 @@ class Problem(Displayed, ReadOnly, DefaultStart):
                 raise ArgumentError(f"discount must be that of the observations, {z.discount:g}; got {gamma:g}")
             gamma = z.discount
         vars(self)["discount"] = gamma
-        check_problem(self)
+        _check_tables(self)
         super().__post_init__()
         self.theta_star  # noqa: B018  a singular averaged system is an error now, not in the middle of a run
 
@@ -330,3 +411,39 @@ def _invertible(A: Floats) -> tuple[NDArray[np.bool_], Floats]:
     smallest, largest = s[..., -1], s[..., 0]
     rounding = 16 * A.shape[-1] * np.finfo(np.float64).eps  # sums over a table leave a few units in the last place
     return np.asarray(smallest > rounding * largest), np.stack([smallest, largest])
+
+
+def _check_tables(p: Problem) -> None:
+    """Laws must sum to one and indices be in range; what observations and chain hold of themselves is right."""
+    K = len(p.observations)
+    sizes = check_arrays(p, {"K": K}, prob="K", first="T", assignment="N", weights="N")
+    first = p.first
+    if len(first) < 2 or first[0] != 0 or first[-1] != K or (np.diff(first) < 1).any():
+        raise ArgumentError(f"first must rise from 0 to the number of outcomes, {K}; got {first.tolist()[:10]}")
+    check_law("prob", p.prob, np.repeat(np.arange(p.n_tables), np.diff(first)), "table")
+    check_range("assignment", p.assignment, p.n_tables)
+    check_law("weights", p.weights, np.zeros(sizes["N"], np.int64), "set of agents")
+    if not (p.weights > 0).all():
+        raise ArgumentError(f"weights must be positive; got {p.weights.min():g} for agent {p.weights.argmin()}")
+    if p.chain is not None:
+        _check_chain(p, p.chain, K)
+
+
+def _check_chain(p: Problem, chain: Chain, K: int) -> None:
+    states, table = np.diff(chain.first_state), np.repeat(np.arange(p.n_tables), np.diff(p.first))
+    if len(states) != p.n_tables or (states < 1).any() or chain.first_state[0] != 0:
+        raise ArgumentError(f"first_state must give each of {p.n_tables} tables its states; got {len(states)}")
+    check_arrays(chain, {"K": K, "S": int(chain.first_state[-1])}, origin="K", stationary="S")
+    for name in ("origin", "successor"):
+        check_range(name, getattr(chain, name), states[table])
+    check_law("stationary", chain.stationary, np.repeat(np.arange(p.n_tables), states), "table")
+    origin, following = chain.first_state[table] + chain.origin, chain.first_state[table] + chain.successor
+    check_law("conditional", chain.conditional, np.unique(origin, return_inverse=True)[1], "state with outcomes")
+    left = np.bincount(origin, minlength=len(chain.stationary)) > 0
+    stuck = ~left[following] & (chain.stationary[origin] * chain.conditional > 0)
+    if stuck.any():
+        k = int(np.argmax(stuck))
+        raise ArgumentError(
+            "a chain must be able to leave every state that it enters; "
+            f"got state {chain.successor[k]} of table {table[k]} without outcomes"
+        )

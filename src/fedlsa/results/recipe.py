@@ -30,7 +30,7 @@ from .. import checks, problems
 from ..algorithms import METHODS, Algorithm, PowerStep
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
-from ..problems.start import LABORATORY_START
+from ..problems.system import LABORATORY_START
 from ..sampling import IID, Markov, Replay
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError, SingularSystemError
 from ..problems import Problem, RankOne
-from ..problems.invariants import check_arrays, check_law, check_range
-from ..problems.start import DefaultStart
+from ..problems.system import DefaultStart, check_arrays, check_law, check_range
 from ..value_objects import Displayed, ReadOnly, frozen_property
 from . import tuning
 from .linear import folded, symkron, triangle
@@ -57,7 +56,7 @@ class Moments(Displayed, ReadOnly, DefaultStart):
         sizes = check_arrays(self, b_bar="Md", A_bar="Mdd", table="K", weight="K", count="K")
         d = sizes["d"]
         sizes |= {"s": d * (d + 1) // 2, "q": (d + 1) * (d + 2) // 2}
-        check_arrays(self, sizes, noise="Msq", **({} if self.centre is None else {"centre": "d"}))
+        check_arrays(self, sizes, noise="Msq", centre="d")
         check_range("table", self.table, sizes["M"])
         for name, values in (("weight", self.weight), ("count", self.count)):
             if not (values > 0).all():
