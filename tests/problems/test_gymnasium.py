@@ -211,7 +211,7 @@ BAD = [
     ({"variations": [0.5]}, ArgumentTypeError, "variations[0] must be a mapping of settings; got 0.5"),
     ({"envs": "CartPole-v1"}, ArgumentError, "steps must be given for CartPole-v1, which carries no transition table"),
     ({"envs": "CartPole-v1", "variations": [{"lenght": 1}]}, ArgumentError, "force_mag, gravity, length, masscart"),
-    ({"envs": "Blackjack-v1", "steps": 5, "seed": 0}, ArgumentError, "envs must observe numbered states or vectors"),
+    ({"envs": "Blackjack-v1", "steps": 5, "seed": 0}, ArgumentError, "envs must have numbered states or vectors"),
     ({"envs": ["FrozenLake-v1", "CartPole-v1"], "steps": 5, "seed": 0}, ArgumentError, "envs must share the shapes of"),
     (
         {"envs": ["FrozenLake-v1", "CliffWalking-v1"]},

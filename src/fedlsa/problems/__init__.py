@@ -11,13 +11,13 @@ from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
     from . import features as features
+    from .environments import from_gymnasium as from_gymnasium
     from .environments import from_minari as from_minari
     from .environments import rollout as rollout
     from .families import cartpoles as cartpoles
     from .families import lakes as lakes
     from .families import ring as ring
     from .garnets import garnet as garnet
-    from .gymnasium import from_gymnasium as from_gymnasium
     from .mdp import from_chains as from_chains
     from .mdp import from_mdps as from_mdps
     from .observations import from_observations as from_observations

@@ -1,4 +1,4 @@
-"""Gymnasium environments that differ from agent to agent: tables, policies, logs of rollouts and Minari data sets."""
+"""Federated policy evaluation in Gymnasium environments that differ from agent to agent, and on Minari data sets."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SingularSystemError
+from . import features as maps
 from .features import counts, numbered
+from .mdp import from_chains
 from .system import Problem
-from .transitions import Log, from_logs
+from .transitions import Log, from_logs, unseen
 
 DERIVED: dict[
     str, tuple[str, str, Callable[[float, float], float]]
@@ -41,13 +43,11 @@ def gymnasium() -> Any:
 def environments(envs: Any, variations: Sequence[Mapping[str, Any]] | None) -> list[Any]:
     """One environment per agent: those given, or one id made with a mapping of settings for each."""
     if isinstance(envs, str):
-        if variations is None:
-            variations = [{}]
         rule = "a list of mappings, one per agent"
-        variations = [] if isinstance(variations, Mapping) else checks.entries("variations", variations, rule)
-        if not variations:
-            raise ArgumentTypeError(f"variations must be {rule}; got none")
-        return [_varied(envs, settings, f"variations[{c}]") for c, settings in enumerate(variations)]
+        given = [{}] if variations is None else checks.entries("variations", variations, rule)
+        if not given or isinstance(variations, Mapping):
+            raise ArgumentTypeError(f"variations must be {rule}; got {checks.show(variations)}")
+        return [_varied(envs, settings, f"variations[{c}]") for c, settings in enumerate(given)]
     if variations is not None:
         raise ArgumentError(f"variations must be None unless envs is one id; got {checks.show(variations)}")
     held = checks.entries("envs", envs, "environments, one per agent") if checks.is_sequence(envs) else [envs]
@@ -211,14 +211,14 @@ def rollout(
     Agent c's randomness comes from (seed, c) alone, so a smaller federation is a part of a larger one.
     """
     held = environments(envs, variations)
-    made = [isinstance(envs, str) or (checks.is_sequence(envs) and isinstance(envs[c], str)) for c in range(len(held))]
     number = counts("steps", steps, len(held), "agent")
     checks.integer("seed", seed)
     try:
         return _recorded(held, policy, behaviour, number, seed)
     finally:
-        for env, ours in zip(held, made, strict=True):
-            if ours:
+        given = list(map(id, envs)) if checks.is_sequence(envs) else [id(envs)]
+        for env in held:
+            if id(env) not in given:
                 env.close()
 
 
@@ -250,7 +250,12 @@ def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: Sequence[int]
         # without automatic resets every step is a transition, and `after` is where a cut episode stopped
         state = vector.reset(options={"reset_mask": over})[0] if over.any() else after
     columns = [np.stack(column, axis=1) for column in zip(*rows, strict=True)]  # (N, K, ...)
-    return [_log([column[c, : steps[c]] for column in columns], behaviour is not None) for c in range(N)]
+    logs = []
+    for c, n in enumerate(steps):
+        state, action, reward, after, over, cut, rho = (column[c, :n] for column in columns)
+        cut[-1] |= not over[-1]  # the log ends here, the task does not
+        logs.append(Log(state, action, reward, after, over, cut, None if behaviour is None else rho))
+    return logs
 
 
 def _acted(target: Floats, acting: Floats | None, coin: Floats) -> tuple[Any, Floats]:
@@ -261,13 +266,20 @@ def _acted(target: Floats, acting: Floats | None, coin: Floats) -> tuple[Any, Fl
     return action, target[who, action] / law[who, action]
 
 
+def _check_states(name: str, space: Any) -> None:
+    spaces = gymnasium().spaces
+    if not isinstance(space, spaces.Discrete) and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
+        raise ArgumentError(
+            f"{name} must have numbered states or vectors as observations (Discrete or Box); got {space}"
+        )
+
+
 def _together(envs: list[Any]) -> tuple[Any, bool]:
     """The environments as one, and whether actions are numbered."""
     gym = gymnasium()
     spaces = gym.spaces
     seen, done = envs[0].observation_space, envs[0].action_space
-    if not isinstance(seen, spaces.Discrete) and not (isinstance(seen, spaces.Box) and len(seen.shape) == 1):
-        raise ArgumentError(f"envs must observe numbered states or vectors (Discrete or Box); got {seen}")
+    _check_states("envs", seen)
     if not isinstance(done, (spaces.Discrete, spaces.Box)):
         raise ArgumentError(f"envs must take actions from a Discrete or Box space; got {done}")
     for c, env in enumerate(envs):
@@ -282,14 +294,108 @@ def _together(envs: list[Any]) -> tuple[Any, bool]:
     return vector, isinstance(done, spaces.Discrete)
 
 
-def _log(columns: list[NDArray[Any]], weighed: bool) -> Log:
-    state, action, reward, after, terminated, truncated, rho = columns
-    truncated[-1] |= not terminated[-1]  # the log ends here, the task does not
-    kind = np.int64 if state.dtype.kind in "iu" else np.float64
-    return Log(
-        state.astype(kind), action, reward.astype(np.float64), after.astype(kind), terminated, truncated,
-        rho.astype(np.float64) if weighed else None,
-    )  # fmt: skip
+# Federated policy evaluation: exactly where environments carry their tables, else from rollouts.
+
+
+def from_gymnasium(
+    envs: Any,
+    policy: Any,
+    features: Any,
+    discount: float,
+    *,
+    variations: Sequence[Mapping[str, Any]] | None = None,
+    steps: int | Sequence[int] | None = None,
+    seed: int | None = None,
+    behaviour: Any = None,
+    trace: float = 0.0,
+    initial: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
+) -> Problem:
+    """Evaluate one policy in gymnasium environments that differ from agent to agent (eq:system_matrix).
+
+    envs : an environment's id; or a list of ids or environments, one per agent
+    variations : with one id, a mapping of settings per agent: arguments of gymnasium.make (FrozenLake's success_rate),
+        or numeric attributes of the environment (CartPole's length, from which polemass_length then follows)
+    policy, behaviour : see `rollout`; features : see `features.apply`; initial : (S,) law of the first state
+
+    Without `steps`, the transition tables that FrozenLake, CliffWalking and Taxi carry give an exact finite problem:
+    TD(0), rewards as they come with each transition, a restart from the initial law after termination. The time limit
+    is no part of a table and plays no role. With `steps` and `seed`, every environment is rolled out into a log of
+    that many transitions per agent, which TD(trace) then runs on.
+
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
+    """
+    if steps is not None:
+        if initial is not None:
+            raise ArgumentError("initial must be None with steps: rollouts begin as environments do; got a law")
+        if seed is None:
+            raise ArgumentError("seed must be a non-negative integer when steps are rolled out; got None")
+        logs = rollout(envs, policy, steps, seed, variations=variations, behaviour=behaviour)
+        return from_logs(logs, features, discount, trace=trace, weights=weights, assignment=assignment)
+    if behaviour is not None or seed is not None:
+        raise ArgumentError("steps must be given with seed or behaviour, which belong to rollouts; got None")
+    if checks.real("trace", trace, at_least=0, at_most=1) > 0:
+        raise ArgumentError(f"trace must be 0 without steps: exact problems are of TD(0); got {trace:g}")
+    worlds = environments(envs, variations)
+    names = [str(env.spec.id) if env.spec is not None else f"envs[{c}]" for c, env in enumerate(worlds)]
+    tables = [_table(env, name) for env, name in zip(worlds, names, strict=True)]
+    S, A = len(tables[0]), len(tables[0][0])
+    for c, table in enumerate(tables):
+        if (len(table), len(table[0])) != (S, A):
+            got = f"{len(table)} states and {len(table[0])} actions for agent {c}"
+            raise ArgumentError(f"envs must share their states and actions, {S} and {A}; got {got}")
+    pi = prepare_policy(policy, A)(np.arange(S))
+    phi = maps.apply(features, np.arange(S))
+    begin: Any = initial
+    if initial is None:
+        begin = np.stack([initial_law(env, S, name) for env, name in zip(worlds, names, strict=True)])
+    lists = [_chain(table, pi) for table in tables]
+    try:
+        return from_chains(lists, phi, discount, begin, weights=weights, assignment=assignment)
+    except SingularSystemError as error:
+        at = _visited(lists, np.broadcast_to(np.asarray(begin), (len(worlds), S)))
+        hint = unseen(phi[at])
+        if hint and isinstance(features, maps.OneHot):
+            hint += f", as by features.OneHot({S}, without={np.flatnonzero(~at).tolist()})"
+        raise SingularSystemError(f"{error}{hint}") from None
+
+
+def _table(env: Any, name: str) -> list[list[Any]]:
+    """P[state][action] as lists."""
+    table = table_of(env)
+    if table is None:
+        raise ArgumentError(f"steps must be given for {name}, which carries no transition table; got None")
+    if getattr(env.unwrapped, "fickle_passenger", False):
+        raise ArgumentError(
+            f"steps must be given for {name} with fickle passengers, whom its table leaves out; got None"
+        )
+    return [[table[s][a] for a in range(len(table[s]))] for s in range(len(table))]
+
+
+def _chain(table: list[list[Any]], pi: Floats) -> tuple[Any, ...]:
+    """The transitions of a table under a policy, those that it never makes left out."""
+    entries = [
+        (s, t, float(reward), float(pi[s, a] * chance), bool(over))
+        for s, actions in enumerate(table)
+        for a, outcomes in enumerate(actions)
+        for chance, t, reward, over in outcomes
+        if pi[s, a] * chance > 0
+    ]
+    return tuple(np.array(column) for column in zip(*entries, strict=True))
+
+
+def _visited(lists: list[tuple[Any, ...]], begin: Floats) -> Any:
+    """(S,): which states some agent's chain can be in before a transition."""
+    at = np.asarray(begin > 0)
+    for m, (s, t, _, _, over) in enumerate(lists):
+        while True:
+            reached = np.unique(t[at[m][s] & ~over])
+            if at[m][reached].all():
+                break
+            at[m][reached] = True
+    return at.any(axis=0)
 
 
 # Federated policy evaluation on Minari data sets: one site per data set, none of them leaves the machine.
@@ -354,11 +460,7 @@ def _loaded(name: str, entry: Any) -> Any:
 def dataset_log(name: str, entry: Any, importance: Any = None) -> Log:
     """All episodes of a data set, one after the other; name : how errors call it; the rest as for `from_minari`."""
     dataset = _loaded(name, entry)
-    space, spaces = dataset.observation_space, gymnasium().spaces
-    if not isinstance(space, spaces.Discrete) and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
-        raise ArgumentError(
-            f"{name} must have numbered states or vectors as observations (Discrete or Box); got {space}"
-        )
+    _check_states(name, dataset.observation_space)
     parts: list[tuple[NDArray[Any], ...]] = []
     for episode in dataset.iterate_episodes():
         if len(episode) == 0:
@@ -373,8 +475,7 @@ def dataset_log(name: str, entry: Any, importance: Any = None) -> Log:
     if not parts:
         raise ArgumentError(f"{name} must hold at least one transition; got none")
     state, action, reward, after, over, cut = (np.concatenate(column) for column in zip(*parts, strict=True))
-    number = np.int64 if isinstance(space, spaces.Discrete) else np.float64
     rho = importance(state, action) if callable(importance) else importance
     if rho is not None:
         rho = checks.array(f"importance for {name}", rho, (len(state),))
-    return Log(state.astype(number), action, reward.astype(np.float64), after.astype(number), over, cut, rho)
+    return Log(state, action, reward, after, over, cut, rho)

@@ -15,9 +15,8 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from .arguments import Parameter, family
-from .environments import rollout
+from .environments import from_gymnasium, rollout
 from .features import Aggregation, Fourier
-from .gymnasium import from_gymnasium
 from .observations import from_observations, regression
 from .system import Problem
 from .transitions import Log, from_logs

@@ -140,6 +140,8 @@ class Log(Displayed, ReadOnly):
             if given[name].dtype.kind not in "fiub" or given[name].shape[:1] != rows:
                 got = checks.show(given[name])
                 raise ArgumentError(f"{name} must be numbers, one row for each of {len(reward)} rewards; got {got}")
+            if name != "action":
+                given[name] = given[name].astype(np.float64 if given[name].dtype.kind == "f" else np.int64)
         given |= {name: checks.flags(name, getattr(self, name), rows) for name in ("terminated", "truncated")}
         if self.importance is not None:
             given["importance"] = checks.array("importance", self.importance, rows)
