@@ -74,7 +74,11 @@ MDPS = [
     ),
     ({"policy": np.full((3, 2), 0.6)}, ArgumentError, "policy must sum to one over its last axis; got a sum of 1.2"),
     ({"features": np.eye(4)}, ArgumentError, "features must be an array of finite numbers of shape (3, d); got"),
-    ({"features": np.zeros((3, 0))}, ArgumentError, "features must have at least one column; got shape (3, 0)"),
+    (
+        {"features": np.zeros((3, 0))},
+        ArgumentError,
+        "features must have at least one row and one column; got shape (3, 0)",
+    ),
     ({"features": [[1, 2], [3]]}, ArgumentTypeError, "features must be an array of finite numbers"),
     ({"discount": 1.5}, ArgumentError, "discount must be a finite number at least 0 and below 1; got 1.5"),
     ({"terminal": ENDS}, ArgumentError, "initial must be a law over the states when terminal is given; got None"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlsa.problems import garnet
-from fedlsa.problems.garnets import Size, _paper
+from fedlsa.problems.garnets import _paper
 
 AUTHORS = {
     True: "0.0097275889 -0.3558734049 0.9447432429 0.2199997232 0.6176088206 -0.9136773907 -0.7106915048 -0.3895991088",
@@ -142,8 +142,8 @@ def test_every_state_and_action_of_the_paper_has_its_own_reward_and_distinct_suc
 
 @pytest.mark.parametrize("size", [0.02, 0.5])
 def test_each_agent_adds_its_own_uniform_perturbation_to_its_world(size):
-    shape = Size(N=40, S=10, A=2, B=3, d=4, W=2)
-    still, moved = _paper(shape, 0.0, 7), _paper(shape, size, 7)
+    shape = {"N": 40, "S": 10, "A": 2, "B": 3, "d": 4, "W": 2, "seed": 7}
+    still, moved = _paper(**shape, perturbation=0.0), _paper(**shape, perturbation=size)
     drift = moved.reward - still.reward[moved.world]
     assert 0 <= drift.min() < 0.02 * size
     assert 0.98 * size < drift.max() <= size

@@ -1,13 +1,14 @@
 """Garnet: random Markov decision processes, some of them alike, on which the paper's experiments run.
 
 Agents live in one world or two; each has its own small perturbation of its world. In one world every agent moves along
-the same edges, so a problem is a few arrays: successors (W, S, A, B) of the W worlds, and per table their probabilities
-(M, S, A, B) and rewards (M, S, A). Without perturbation there is one table per world, however many agents.
+the same edges, so a problem is a few arrays: successors (W, S, A, B) of the W worlds, and per table its world (M,), its
+probabilities (M, S, A, B) and rewards (M, S, A); all share a policy (S, A) and features (S, d). Without perturbation
+there is one table per world, however many agents.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,25 +24,8 @@ PRESETS = ("paper", "authors")
 WORLD, FEATURES, AGENT = 0, 1, 2  # first entries of the spawn keys: one random stream for each purpose
 
 
-@dataclass(frozen=True)
-class Size:
-    """Agents N, states S, actions A, branching B, features d, worlds W."""
-
-    N: int
-    S: int
-    A: int
-    B: int
-    d: int
-    W: int
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """A Garnet before it becomes a problem.
-
-    world : (M,) of each table; successors : (W, S, A, B); kernel : (M, S, A, B); reward : (M, S, A)
-    policy : (S, A); features : (S, d); assignment : (N,) table of each agent
-    """
+class Draw(NamedTuple):
+    """A Garnet before it becomes a problem; assignment : (N,) table of each agent."""
 
     world: Integers
     successors: Integers
@@ -95,37 +79,29 @@ def garnet(
     """
     checks.integer("actions", actions, at_least=2 if preset == "authors" else 1)
     checks.integer("branching", branching, at_least=1, at_most=states)
-    size = Size(agents, states, actions, branching, features, W=2 if heterogeneous else 1)
-    tables = agents if perturbation > 0 else size.W
+    worlds = 2 if heterogeneous else 1
+    tables = agents if perturbation > 0 else worlds
     checks.memory("states", states, 12 * 8 * tables * actions * branching + 8 * features, "transitions and features")
     checks.memory("features", features, 3 * 8 * tables * features, "the systems of agents")
     checks.memory("agents", agents, 100, "each of them")
-    draw = (_paper if preset == "paper" else _authors)(size, perturbation, seed)
+    make = _paper if preset == "paper" else _authors
+    draw = make(agents, states, actions, branching, features, worlds, perturbation, seed)
     held, w = agents_of(agents, assignment, weights)
-    M = len(draw.world)
-    return temporal_difference(_edges(draw), M, draw.features, discount, None, draw.assignment[held], w)
-
-
-def _edges(draw: Draw) -> Edges:
-    """Every (s, a, s') of every table, with probability policy(a | s) P(s' | s, a)."""
-    shape = draw.kernel.shape
+    shape = draw.kernel.shape  # an edge for every (s, a, s') of every table
     table, s, _, _ = (np.broadcast_to(i, shape).ravel() for i in np.ogrid[tuple(slice(n) for n in shape)])
-    return Edges(
-        table,
-        s,
-        draw.successors[draw.world].ravel(),
-        np.broadcast_to(draw.reward[..., None], shape).ravel(),
-        (draw.policy[:, :, None] * draw.kernel).ravel(),
-    )
+    rewards = np.broadcast_to(draw.reward[..., None], shape).ravel()
+    chances = (draw.policy[:, :, None] * draw.kernel).ravel()
+    edges = Edges(table, s, draw.successors[draw.world].ravel(), rewards, chances, np.zeros(len(s), np.bool_))
+    return temporal_difference(edges, shape[0], draw.features, discount, None, draw.assignment[held], w)
 
 
 def _normalised(kernel: Floats) -> Floats:
     return np.asarray(kernel / kernel.sum(axis=-1, keepdims=True), np.float64)
 
 
-def _paper(size: Size, perturbation: float, seed: int) -> Draw:
+def _paper(N: int, S: int, A: int, B: int, d: int, W: int, perturbation: float, seed: int) -> Draw:
     """The text's Garnet; worlds, features and the agents' perturbations come from streams of their own."""
-    N, S, A, B, d, W = size.N, size.S, size.A, size.B, size.d, min(size.W, size.N)
+    W = min(W, N)
 
     def stream(*key: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
@@ -152,9 +128,8 @@ def _paper(size: Size, perturbation: float, seed: int) -> Draw:
     return Draw(home, successors, kernels, rewards, policy, phi, np.arange(N))
 
 
-def _authors(size: Size, perturbation: float, seed: int) -> Draw:
+def _authors(N: int, S: int, A: int, B: int, d: int, W: int, perturbation: float, seed: int) -> Draw:
     """The published code's Garnet: every draw from one generator, in that code's order."""
-    N, S, A, B, d, W = size.N, size.S, size.A, size.B, size.d, size.W
     rng = np.random.default_rng(seed)
 
     successors = np.empty((W, S, A, B), np.int64)

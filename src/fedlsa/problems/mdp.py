@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
@@ -25,11 +24,10 @@ from .system import Chain, Flags, Integers, Problem, RankOne
 # Outcomes have the probabilities of the stationary laws (assum:P_pi_ergodicity; chain_laws.py).
 
 
-@dataclass(frozen=True, eq=False)
-class Edges:
+class Edges(NamedTuple):
     """Transitions of all tables: from `origin` to `successor`, reward y, probability `conditional`, each (E,).
 
-    ends : (E,) which of them end an episode, where any does
+    ends : (E,) which of them end an episode
     """
 
     table: Integers
@@ -37,7 +35,11 @@ class Edges:
     successor: Integers
     y: Floats
     conditional: Floats
-    ends: Flags | None = None
+    ends: Flags
+
+    def at(self, k: Integers) -> Edges:
+        """Those of the given numbers."""
+        return Edges._make(column[k] for column in self)
 
 
 def temporal_difference(
@@ -54,22 +56,22 @@ def temporal_difference(
     initial : (M, S) law of a chain's first state, and of the state after the end of an episode; None if nothing ends
     """
     S = len(features)
-    edges, ends = _merged(edges, np.zeros(len(edges.y), np.bool_) if edges.ends is None else edges.ends, S)
-    begin = np.ones((tables, S), np.bool_)
-    rows, right = _rows(features, discount, edges, ends)
-    following = np.where(ends, S, edges.successor)
+    edges, begin = _merged(edges, S), np.ones((tables, S), np.bool_)
     if initial is not None:
-        edges, right, following = _restarted(edges, ends, right, following, initial)
-        begin = initial > 0
+        edges, begin = _restarted(edges, initial), initial > 0
+    pair = edges.origin * S + edges.successor  # phi(s) - gamma phi(s') stands once for every pair in use
+    pairs = np.unique(pair[~edges.ends])
+    s, s_next = np.divmod(pairs, S)
+    right = np.where(edges.ends, edges.origin, S + np.searchsorted(pairs, pair))
     node = edges.table * S + edges.origin
     mu = stationary_laws(node, edges.table * S + edges.successor, edges.conditional, begin, assignment).ravel()
     return Problem(
         observations=RankOne(
-            rows,
+            np.concatenate([features, features[s] - discount * features[s_next]]),
             edges.origin.astype(np.uint32),
             right.astype(np.uint32),
             edges.y,
-            following=following.astype(np.uint32),
+            following=np.where(edges.ends, S, edges.successor).astype(np.uint32),
             discount=discount,
             features=S,
         ),
@@ -82,9 +84,9 @@ def temporal_difference(
     )
 
 
-def _merged(edges: Edges, ends: Flags, S: int) -> tuple[Edges, Flags]:
+def _merged(edges: Edges, S: int) -> Edges:
     """Possible outcomes, sorted by table and origin; those that differ in nothing but the action become one."""
-    target = np.where(ends, S, edges.successor)  # all terminal states are one: what follows does not depend on which
+    target = np.where(edges.ends, S, edges.successor)  # all terminal states are one: what follows is the same
     key = (edges.table * S + edges.origin) * (S + 1) + target
     order = np.lexsort((edges.y, key))
     order = order[edges.conditional[order] > 0]
@@ -92,40 +94,22 @@ def _merged(edges: Edges, ends: Flags, S: int) -> tuple[Edges, Flags]:
     new = np.ones(len(key), np.bool_)
     new[1:] = (key[1:] != key[:-1]) | (y[1:] != y[:-1])
     conditional = np.add.reduceat(edges.conditional[order], np.flatnonzero(new))
-    kept = order[new]
-    return Edges(edges.table[kept], edges.origin[kept], edges.successor[kept], edges.y[kept], conditional), ends[kept]
+    return edges.at(order[new])._replace(conditional=conditional)
 
 
-def _rows(phi: Floats, gamma: float, edges: Edges, ends: Flags) -> tuple[Floats, Integers]:
-    """phi(s) for every state, then phi(s) - gamma phi(s') once for every pair in use; the row of each outcome's v."""
-    S = len(phi)
-    pair = edges.origin * S + edges.successor
-    if 4 * len(pair) >= S**2:  # many tables over few states: a list of all pairs is quicker than sorting
-        used = np.zeros(S * S, np.bool_)
-        used[pair[~ends]] = True
-        pairs, number = np.flatnonzero(used), np.cumsum(used) - 1
-        nth = number[pair]
-    else:
-        pairs = np.unique(pair[~ends])
-        nth = np.searchsorted(pairs, pair)
-    s, s_next = np.divmod(pairs, S)
-    return np.concatenate([phi, phi[s] - gamma * phi[s_next]]), np.where(ends, edges.origin, S + nth)
-
-
-def _restarted(
-    edges: Edges, ends: Flags, right: Integers, following: Integers, initial: Floats
-) -> tuple[Edges, Integers, Integers]:
+def _restarted(edges: Edges, initial: Floats) -> Edges:
     """Each outcome that ends an episode, split into one per state from which the next episode may begin."""
     table, state = np.nonzero(initial)
     choices = np.bincount(table, minlength=len(initial))
-    copies = np.where(ends, choices[edges.table], 1)
+    copies = np.where(edges.ends, choices[edges.table], 1)
     checks.memory("transitions, restarts from every initial state included,", int(copies.sum()), 100, "each of them")
     k = np.repeat(np.arange(len(copies)), copies)
     nth = np.arange(len(k)) - (np.cumsum(copies) - copies)[k]
-    at = np.where(ends[k], (np.cumsum(choices) - choices)[edges.table[k]] + nth, 0)
-    successor = np.where(ends[k], state[at], edges.successor[k])
-    conditional = np.where(ends[k], initial[table[at], state[at]], 1.0) * edges.conditional[k]
-    return Edges(edges.table[k], edges.origin[k], successor, edges.y[k], conditional), right[k], following[k]
+    out = edges.at(k)
+    at = np.where(out.ends, (np.cumsum(choices) - choices)[out.table] + nth, 0)
+    successor = np.where(out.ends, state[at], out.successor)
+    conditional = np.where(out.ends, initial[table[at], state[at]], 1.0) * out.conditional
+    return out._replace(successor=successor, conditional=conditional)
 
 
 FIELDS = ("state", "next_state", "reward", "probability", "terminated")  # of a chain
@@ -161,10 +145,16 @@ def from_mdps(
     reward = checks.array("r", r, (M, S, A))
     pi = checks.probabilities("policy", policy, (S, A))
     phi = checks.array("features", features, (S, "d"))
-    if phi.shape[1] == 0:
-        raise ArgumentError(f"features must have at least one column; got shape {phi.shape}")
+    not_empty("features", phi.shape)
     gamma = checks.real("discount", discount, at_least=0, below=1)
-    ends, law = _episodes(terminal, initial, M, S)
+    if terminal is not None and initial is None:
+        raise ArgumentError("initial must be a law over the states when terminal is given; got None")
+    law = None if initial is None else _for_each(checks.probabilities, "initial", initial, M, S)
+    ends = _for_each(checks.flags, "terminal", np.zeros(S) if terminal is None else terminal, M, S)
+    if law is not None and (law[ends] > 0).any():
+        m, at = np.argwhere(ends & (law > 0))[0].tolist()
+        rule = "initial must give terminal states no probability"
+        raise ArgumentError(f"{rule}; got {law[m, at]:g} for state {at} of P[{m}]")
     held, w = agents(M, assignment, weights)
     joint = pi[:, :, None] * kernel
     joint[ends] = 0
@@ -175,32 +165,10 @@ def from_mdps(
     return recorded(problem, "from_mdps", {"discount": gamma}, **arrays, weights=weights, assignment=assignment)
 
 
-def _episodes(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: int) -> tuple[Flags, Floats | None]:
-    """Which states end an episode, and where the next one begins, for each table: (M, S) both."""
-    ends = np.zeros((M, S), np.bool_)
-    if initial is None:
-        if terminal is None:
-            return ends, None
-        raise ArgumentError("initial must be a law over the states when terminal is given; got None")
-    law = _initial(initial, M, S)
-    if terminal is not None:
-        ends |= checks.flags("terminal", terminal, _shape("terminal", terminal, M, S))
-    if (law[ends] > 0).any():
-        m, s = (int(i) for i in np.argwhere(ends & (law > 0))[0])
-        raise ArgumentError(
-            f"initial must give terminal states no probability; got {law[m, s]:g} for state {s} of P[{m}]"
-        )
-    return ends, law
-
-
-def _initial(initial: ArrayLike, M: int, S: int) -> Floats:
-    """(M, S): the law of the first state of each table."""
-    return np.broadcast_to(checks.probabilities("initial", initial, _shape("initial", initial, M, S)), (M, S))
-
-
-def _shape(name: str, value: Any, M: int, S: int) -> tuple[int, ...]:
-    """(M, S) for an argument with one row per table, else (S,)."""
-    return (M, S) if checks.as_array(name, value).ndim == 2 else (S,)
+def _for_each(check: Callable[..., NDArray[Any]], name: str, value: ArrayLike, M: int, S: int) -> NDArray[Any]:
+    """(M, S): an argument with a row per table, or one for all."""
+    shape = (M, S) if checks.as_array(name, value).ndim == 2 else (S,)
+    return np.broadcast_to(check(name, value, shape), (M, S))
 
 
 def from_chains(
@@ -239,7 +207,7 @@ def from_chains(
     chance /= np.bincount(table * S + s, chance, M * S)[table * S + s]
     if initial is None and ends.any():
         raise ArgumentError("initial must be a law over the states when transitions terminate; got None")
-    law = None if initial is None else _initial(initial, M, S)
+    law = None if initial is None else _for_each(checks.probabilities, "initial", initial, M, S)
     problem = temporal_difference(Edges(table, s, s_next, y, chance, ends), M, phi, gamma, law, held, w)
     arrays = {"features": features, "initial": initial, "weights": weights, "assignment": assignment}
     return recorded(problem, "from_chains", {"chains": lists, "discount": gamma}, **arrays)
