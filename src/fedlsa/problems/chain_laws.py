@@ -47,9 +47,7 @@ def stationary_laws(
     for m in range(0, M if S <= MOST_DENSE else 0, step):
         edges, rho = slice(first[m], first[min(m + step, M)]), recurrent[m : m + step]
         flat = (origin[edges] - m * S) * S + successor[edges] % S
-        kernel = (
-            np.bincount(flat, probability[edges], len(rho) * S * S).reshape(-1, S, S).astype(np.float64, copy=False)
-        )
+        kernel = np.asarray(np.bincount(flat, probability[edges], len(rho) * S * S).reshape(-1, S, S), np.float64)
         laws[m : m + step], trusted[m : m + step] = _dense_laws(kernel, rho.astype(np.float64))
     for m in map(int, np.flatnonzero(~trusted)):
         edges = slice(first[m], first[m + 1])
@@ -174,11 +172,15 @@ def _classes_by_powers(origin: Integers, successor: Integers, begin: Flags) -> t
 
 def _classes_by_search(origin: Integers, successor: Integers, begin: Flags) -> tuple[Flags, Integers]:
     """The same in one pass over the graph of all tables, however large."""
+    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, connected_components
 
     M, S = begin.shape
-    n = M * S
-    graph = _graph(origin, successor, begin)
+    n, starts = M * S, np.flatnonzero(begin)
+    first = np.append(np.searchsorted(origin, np.arange(n + 1)), len(origin) + len(starts))
+    head = np.concatenate([successor, starts])
+    graph = csr_array((np.ones(len(head)), head, first), shape=(n + 1, n + 1))  # the last node leads to every start
+    graph.sum_duplicates()  # without which SciPy's search for components never ends
     _, label = connected_components(graph, directed=True, connection="strong")
     leaves = label[origin] != label[successor]
     is_open = np.zeros(n + 1, np.bool_)
@@ -195,15 +197,3 @@ def _holder(table: int, assignment: Integers) -> str:
     """Who has this table, for people."""
     agents = np.flatnonzero(assignment == table)
     return f"agent {agents[0]}" if len(agents) else f"table {table} (which no agent holds)"
-
-
-def _graph(origin: Integers, successor: Integers, begin: Flags) -> csr_array:
-    """The edges of all chains, and a last node that leads to every state in `begin`."""
-    from scipy.sparse import csr_array
-
-    n, starts = begin.size, np.flatnonzero(begin)
-    first = np.append(np.searchsorted(origin, np.arange(n + 1)), len(origin) + len(starts))
-    head = np.concatenate([successor, starts])
-    graph = csr_array((np.ones(len(head)), head, first), shape=(n + 1, n + 1))
-    graph.sum_duplicates()  # without which SciPy's search for components never ends
-    return graph

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,9 @@ from .mdp import from_chains
 from .system import Problem
 from .transitions import Log, from_logs, unseen
 
-DERIVED: dict[
-    str, tuple[str, str, Callable[[float, float], float]]
-] = {  # attributes that a constructor computes from others: they follow when those are changed
-    "total_mass": ("masspole", "masscart", lambda a, b: a + b),
-    "polemass_length": ("masspole", "length", lambda a, b: a * b),
+DERIVED = {  # attributes that a constructor computes from others: they follow when those are changed
+    "total_mass": ("masspole", operator.add, "masscart"),
+    "polemass_length": ("masspole", operator.mul, "length"),
 }
 POLICY_RULE = "an array (states, actions), a function from a batch of states to probabilities or actions, or 'random'"
 RESETS = 50  # how often an environment that does not tell its initial law is reset to see whether there is one state
@@ -92,9 +91,9 @@ def _varied(name: str, settings: Any, where: str) -> Any:
             listed = ", ".join(sorted(known | attributes.keys()))
             raise ArgumentError(f"{where} must name what {name} lets one set ({listed}); got {key!r}")
         setattr(world, key, checks.real(f"{key} in {where}", value))
-    for key, (a, b, rule) in DERIVED.items():
+    for key, (a, times, b) in DERIVED.items():
         if key in attributes and key not in rest and (a in rest or b in rest):
-            setattr(world, key, rule(getattr(world, a), getattr(world, b)))
+            setattr(world, key, times(getattr(world, a), getattr(world, b)))
     return env
 
 
@@ -107,19 +106,16 @@ def _arguments(name: str) -> tuple[set[str], bool]:
         raise ArgumentError(f"envs must name a gymnasium environment; got {name!r}: {error}") from None
     entry = spec.entry_point
     creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-    parameters = inspect.signature(creator).parameters.values()
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    return (named | {"max_episode_steps"}) - {"render_mode"}, open_ended
+    takes = inspect.getfullargspec(creator)
+    named = {*takes.args, *takes.kwonlyargs, "max_episode_steps"} - {"self", "render_mode"}
+    return named, takes.varkw is not None
 
 
 def _numbers(world: Any) -> dict[str, Any]:
     """The numeric attributes of an environment, by name, less what changes as it runs."""
-    held = {k: getattr(world, k) for k in dir(type(world)) + list(vars(world)) if not k.startswith("_")}
     changing = {"state", "steps_beyond_terminated", "isopen", "screen", "clock", "np_random_seed"}
-    return {
-        k: v for k, v in held.items() if isinstance(v, numbers.Real) and not isinstance(v, bool) and k not in changing
-    }
+    held = {k: getattr(world, k) for k in {*dir(world)} - changing if not k.startswith("_")}
+    return {k: v for k, v in held.items() if isinstance(v, numbers.Real) and not isinstance(v, bool)}
 
 
 def table_of(env: Any) -> Any:
@@ -171,9 +167,8 @@ def choose_actions(policy: Any, states: NDArray[Any], spaces: Sequence[Any]) -> 
         checks.choice("policy", policy, ("random",))
         return np.stack([own.sample() for own in spaces])
     if not callable(policy):
-        raise ArgumentTypeError(
-            f"policy must be a function of states or 'random' for {space}; got {checks.show(policy)}"
-        )
+        rule = f"policy must be a function of states or 'random' for {space}"
+        raise ArgumentTypeError(f"{rule}; got {checks.show(policy)}")
     out = checks.array("what policy gives", _called(policy, states, "policy"), (len(states), *space.shape))
     return np.asarray(out, space.dtype)
 

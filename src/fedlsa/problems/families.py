@@ -160,11 +160,9 @@ def cartpoles(
 
 def cartpole_logs(agents: int = 50, low: float = 0.2, high: float = 1.5, steps: int = 1000, seed: int = 0) -> list[Log]:
     """The logs on which `cartpoles` is built, one per pole."""
-    N = checks.integer("agents", agents, at_least=1)
-    checks.memory("agents", N, AGENT_BYTES, "an environment")
-    ends = [checks.real(name, value, above=0) for name, value in (("low", low), ("high", high))]
-    variations = [{"length": length} for length in np.geomspace(*_in_order(*ends), N)]
-    return rollout("CartPole-v1", controller, checks.integer("steps", steps, at_least=1), seed, variations=variations)
+    checks.memory("agents", agents, AGENT_BYTES, "an environment")
+    variations = [{"length": length} for length in np.geomspace(*_in_order(low, high), agents)]
+    return rollout("CartPole-v1", controller, steps, seed, variations=variations)
 
 
 def controller(states: Any) -> Floats:
