@@ -195,11 +195,11 @@ def array(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Flo
         raise ArgumentError(f"{rule}; got shape {out.shape}")
     memory(f"the length of {name}", out.shape[0] if out.ndim else 1, 8 * out[:1].size if out.ndim else 8, "its entries")
     out = np.asarray(out, np.float64, order="C")
-    _refuse(~np.isfinite(out), out, rule)
+    refuse(~np.isfinite(out), out, rule)
     return out
 
 
-def _refuse(bad: NDArray[np.bool_], values: Floats, rule: str, got: str = "{:g}") -> None:
+def refuse(bad: NDArray[np.bool_], values: NDArray[Any], rule: str, got: str = "{:g}") -> None:
     """The error for the first of the bad entries, if there is one; got : how it is written."""
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -209,7 +209,7 @@ def _refuse(bad: NDArray[np.bool_], values: Floats, rule: str, got: str = "{:g}"
 def flags(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> NDArray[np.bool_]:
     """An array of booleans, or of the numbers 0 and 1, of a given shape."""
     out = array(name, value, shape)
-    _refuse((out != 0) & (out != 1), out, f"{name} must hold booleans (or 0 and 1)")
+    refuse((out != 0) & (out != 1), out, f"{name} must hold booleans (or 0 and 1)")
     return out.astype(np.bool_)
 
 
@@ -223,9 +223,9 @@ def probabilities(name: str, value: ArrayLike, shape: Sequence[int | str | None]
     tolerance = 1e-5 if given.kind == "f" and given.itemsize < 8 else 1e-8
     if out.size == 0:
         raise ArgumentError(f"{name} must hold at least one probability; got shape {out.shape}")
-    _refuse(out < 0, out, f"{name} must hold probabilities of at least 0")
+    refuse(out < 0, out, f"{name} must hold probabilities of at least 0")
     total = np.asarray(out.sum(axis=-1))
-    _refuse(np.abs(total - 1) > tolerance, total, f"{name} must sum to one over its last axis", "a sum of {:.10g}")
+    refuse(np.abs(total - 1) > tolerance, total, f"{name} must sum to one over its last axis", "a sum of {:.10g}")
     return np.asarray(out / total[..., None], np.float64)
 
 

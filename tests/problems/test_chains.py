@@ -82,7 +82,7 @@ BAD = [
     ({"initial": None}, "initial must be a law over the states when transitions terminate; got None"),
     (
         {"chains": [(*CORRIDOR[:3], [1, 0.5, 0.6])]},
-        "probability in chains[0] must sum to one in every state; got 1.1 in",
+        "probability in chains[0] must sum to one in every state; got 1.1 at",
     ),
     (
         {"chains": [(*CORRIDOR[:3], [1, 1.5, -0.5])]},

@@ -57,10 +57,9 @@ def numbered(states: ArrayLike, count: int, name: str = "states") -> Integers:
         given = given[:, 0]
     values = checks.array(name, given, ("n",))
     out = values.astype(np.int64)
-    bad = (out != values) | (out < 0) | (out >= count)
-    if bad.any():
-        at = int(np.argmax(bad))
-        raise ArgumentError(f"{name} must be integers from 0 to {count - 1}; got {values[at]:g} at [{at}]")
+    checks.refuse(
+        (out != values) | (out < 0) | (out >= count), values, f"{name} must be integers from 0 to {count - 1}"
+    )
     return out
 
 

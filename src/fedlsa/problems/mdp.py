@@ -233,19 +233,10 @@ def _checked(name: str, entry: tuple[Any, ...], S: int) -> tuple[Any, ...]:
     )
     y, chance = (checks.array(f"{FIELDS[i]} in {name}", entry[i], E).copy() for i in (2, 3))
     ends = checks.flags(f"terminated in {name}", entry[4] if len(entry) > 4 else np.zeros(E), E)
-    if (chance < 0).any():
-        at = int(np.argmax(chance < 0))
-        raise ArgumentError(f"probability in {name} must hold numbers of at least 0; got {chance[at]:g} at [{at}]")
-    total = np.bincount(s, chance, S)
-    wrong = (np.abs(total - 1) > 1e-8) & (np.bincount(s, minlength=S) > 0)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise ArgumentError(f"probability in {name} must sum to one in every state; got {total[at]:.10g} in state {at}")
-    stuck = (np.bincount(s, minlength=S)[s_next] == 0) & ~ends & (chance > 0)
-    if stuck.any():
-        at = int(np.argmax(stuck))
-        raise ArgumentError(
-            f"state in {name} must hold every state that is entered, or the transition must terminate; "
-            f"got none for state {s_next[at]}, entered at [{at}]"
-        )
+    checks.refuse(chance < 0, chance, f"probability in {name} must hold numbers of at least 0")
+    total, left = np.asarray(np.bincount(s, chance, S), np.float64), np.bincount(s, minlength=S) > 0
+    rule = f"probability in {name} must sum to one in every state"
+    checks.refuse((np.abs(total - 1) > 1e-8) & left, total, rule, "{:.10g}")
+    rule = f"state in {name} must hold every state that is entered, or the transition must terminate"
+    checks.refuse(~left[s_next] & ~ends & (chance > 0), s_next, rule, "none for state {}, entered")
     return s, s_next, y, chance, ends

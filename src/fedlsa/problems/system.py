@@ -78,13 +78,9 @@ def check_law(name: str, prob: Floats, part: NDArray[np.int64], what: str) -> No
     """Numbers of at least 0 that sum to one in every part."""
     if not prob.size:
         raise ArgumentError(f"{name} must hold at least one number; got none")
-    if prob.min() < 0:
-        raise ArgumentError(f"{name} must hold numbers of at least 0; got {prob.min():g} at [{prob.argmin()}]")
-    total = np.bincount(part, prob)
-    wrong = np.abs(total - 1) > ROUNDING
-    if wrong.any():
-        k = int(np.argmax(wrong))
-        raise ArgumentError(f"{name} must sum to one in every {what}; got {total[k]:.10g} in number {k}")
+    checks.refuse(prob < 0, prob, f"{name} must hold numbers of at least 0")
+    total = np.asarray(np.bincount(part, prob), np.float64)
+    checks.refuse(np.abs(total - 1) > ROUNDING, total, f"{name} must sum to one in every {what}", "{:.10g}")
 
 
 class DefaultStart:
@@ -423,8 +419,7 @@ def _check_tables(p: Problem) -> None:
     check_law("prob", p.prob, np.repeat(np.arange(p.n_tables), np.diff(first)), "table")
     check_range("assignment", p.assignment, p.n_tables)
     check_law("weights", p.weights, np.zeros(sizes["N"], np.int64), "set of agents")
-    if not (p.weights > 0).all():
-        raise ArgumentError(f"weights must be positive; got {p.weights.min():g} for agent {p.weights.argmin()}")
+    checks.refuse(p.weights <= 0, p.weights, "weights must be positive")
     if p.chain is not None:
         _check_chain(p, p.chain, K)
 

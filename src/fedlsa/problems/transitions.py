@@ -87,9 +87,7 @@ def _checked(name: str, entry: tuple[Any, ...], d: int | str) -> tuple[Any, ...]
         out.append(None if cut is None else checks.flags(f"truncated in {name}", cut, (len(phi),)))
     if len(entry) > 5:
         rho = checks.array(f"importance in {name}", entry[5], (len(phi),))
-        if (rho < 0).any():
-            k = int(np.argmax(rho < 0))
-            raise ArgumentError(f"importance in {name} must be at least 0; got {rho[k]:g} at [{k}]")
+        checks.refuse(rho < 0, rho, f"importance in {name} must be at least 0")
         out.append(rho.copy())
     return tuple(out)
 
