@@ -22,8 +22,6 @@ Made = TypeVar("Made")
 
 def agents(tables: int, assignment: ArrayLike | None, weights: ArrayLike | None) -> tuple[Integers, Floats]:
     """The assignment (N,) and weights (N,) that every constructor accepts, checked; by default an agent per table."""
-    if tables == 0:
-        raise ArgumentError("a problem needs at least one agent; got an empty list")
     if assignment is None:
         held = np.arange(tables)
     else:
