@@ -9,10 +9,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from gallery import CASES
+from rational import rational, solve
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.theory.bias_terms import power_sums
+from fedlsa.theory.bias_terms import limit_bias, power_sums
+
+EPS = np.finfo(np.float64).eps
 
 
 def exact_systems(A, b, **options):
@@ -108,9 +111,9 @@ def test_agents_that_share_a_table_count_by_their_weights():
 def test_power_sums_are_the_sums_of_powers(H):
     A = np.random.default_rng(9).standard_normal((2, 3, 3))
     expected = sum(np.stack([np.linalg.matrix_power(np.eye(3) - 0.1 * a, h) for a in A]) for h in range(H))
-    S, D = power_sums(A, 0.1, H)
+    S, F = power_sums(A, 0.1, H)
     np.testing.assert_allclose(S, expected, rtol=1e-10)
-    np.testing.assert_allclose(D, expected - H * np.eye(3), rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(F, expected - expected[0], rtol=1e-10, atol=1e-9)
 
 
 ONES = exact_systems(np.ones((2, 1, 1)), np.array([[1.0], [2.0]]))
@@ -238,40 +241,72 @@ def test_bounds_on_the_bias_are_nan_where_their_constants_do_not_exist():
     assert fl.theory.round_bias_bound(same, 100.0, 10**6) == 0
 
 
-def fractions(array):
-    return np.vectorize(Fraction, otypes=[object])(np.asarray(array, float))
+def rational_means(problem):
+    """Weights, A_bar, b_bar and theta_star as fractions."""
+    w, A, b = (rational(x) for x in (problem.weights, problem.A_bar, problem.b_bar))
+    w = w / w.sum()
+    return w, A, b, solve(np.einsum("c,cij->ij", w, A), w @ b)
 
 
-def solved(A, b):
-    """A^-1 b in fractions, by elimination without rounding."""
-    rows = np.concatenate([A, b[:, None]], axis=1)
-    for i in range(len(b)):
-        j = next(k for k in range(i, len(b)) if rows[k, i] != 0)
-        rows[[i, j]] = rows[[j, i]]
-        rows[i] = rows[i] / rows[i, i]
-        for k in range(len(b)):
-            if k != i:
-                rows[k] = rows[k] - rows[k, i] * rows[i]
-    return rows[:, -1]
+def rational_drift(w, A, b, star, eta, H):
+    """Gamma and rho_H of a round in the mean."""
+    one = rational(np.eye(len(star)))
+    Gamma, there = 0 * one, 0 * star  # theta -> Gamma theta + there
+    for c in range(len(w)):
+        step, power, reached = one - Fraction(eta) * A[c], one, 0 * star
+        for _ in range(H):
+            power, reached = step.dot(power), step.dot(reached) + Fraction(eta) * b[c]
+        Gamma, there = Gamma + w[c] * power, there + w[c] * reached
+    return Gamma, Gamma.dot(star) + there - star
+
+
+@pytest.mark.parametrize(("eta", "H"), [(0.1, 2), (0.1, 60), (1e-4, 10), (1e-8, 3)])
+@pytest.mark.parametrize("gap", [1e-5, 1e-9])
+def test_the_bias_of_nearly_equal_agents_keeps_its_digits(gap, eta, H):
+    rng = np.random.default_rng(17)
+    A = np.eye(2) + 0.3 * rng.standard_normal((2, 2)) + gap * rng.standard_normal((3, 2, 2))
+    problem = exact_systems(A, rng.standard_normal(2) + gap * rng.standard_normal((3, 2)))
+    w, A, b, star = rational_means(problem)
+    Gamma, rho = rational_drift(w, A, b, star, eta, H)
+    slope = np.einsum("c,cij,cj->i", w, A, np.einsum("cij,j->ci", A, star) - b)
+    first = Fraction(eta) * Fraction(H - 1, 2) * solve(np.einsum("c,cij->ij", w, A), slope)
+    limit, error = limit_bias(problem, eta, H)
+    pairs = [(fl.theory.round_bias(problem, eta, H), rho), (limit, solve(rational(np.eye(2)) - Gamma, rho))]
+    pairs += [(fl.theory.first_order_bias(problem, eta, H), first), (fl.theory.bias_at(problem, eta, H, 1), rho)]
+    for computed, exact in pairs:
+        np.testing.assert_allclose(computed, exact.astype(float), rtol=0, atol=1e-13 * float(np.abs(exact).max()))
+    assert EPS / gap / 10 < error < 1e3 * EPS / gap  # the means might have been rounded
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-5, 1e-9])
+def test_the_error_of_the_bias_covers_the_rounding_of_the_means(gap):
+    """Tables of five outcomes whose means are not floating-point numbers."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        A, b = np.eye(2) + 0.3 * rng.standard_normal((5, 2, 2)), rng.standard_normal((5, 2))
+        p = rng.dirichlet(np.ones(5))
+        tables = [(p, A + gap * rng.standard_normal((2, 2)), b + gap * rng.standard_normal(2)) for _ in range(2)]
+        problem = fl.problems.from_observations(tables)
+        p = [rational(problem.prob[span]) for span in problem.spans()]
+        A, b = (np.stack([np.tensordot(p[c], rational(tables[c][k]), 1) for c in range(2)]) for k in (1, 2))
+        w = rational(problem.weights)
+        star = solve(np.einsum("c,cij->ij", w, A), w @ b)
+        Gamma, rho = rational_drift(w, A, b, star, 0.1, 7)
+        want = solve(rational(np.eye(2)) - Gamma, rho).astype(float)
+        for given in (problem, fl.theory.moments(problem)):
+            limit, error = limit_bias(given, 0.1, 7)
+            assert np.linalg.norm(limit - want) <= error * np.linalg.norm(want)
+            assert error < 1e3 * EPS / gap
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name]().problem.dim < 4])
 def test_the_bias_keeps_its_digits_and_its_bounds_on_hostile_problems(name):
     problem, eta_0 = CASES[name]().problem, CASES[name]().eta
-    A, b, one = fractions(problem.A_bar), fractions(problem.b_bar), fractions(np.eye(problem.dim))
-    w = fractions(problem.weights)
-    w = w / w.sum()
-    star = solved(np.einsum("c,cij->ij", w, A), w @ b)
+    w, A, b, star = rational_means(problem)
     for eta, H in itertools.product((eta_0, 1e-6), (1, 2, 5)):
-        Gamma, there = 0 * one, 0 * star  # a round in the mean is theta -> Gamma theta + there
-        for c in range(problem.n_agents):
-            step, power, reached = one - Fraction(eta) * A[c], one, 0 * star
-            for _ in range(H):
-                power, reached = step.dot(power), step.dot(reached) + Fraction(eta) * b[c]
-            Gamma, there = Gamma + w[c] * power, there + w[c] * reached
-        rho = Gamma.dot(star) + there - star
+        Gamma, rho = rational_drift(w, A, b, star, eta, H)
         third = rho + Gamma.dot(rho + Gamma.dot(rho))
-        limit = solved(one - Gamma, rho)
+        limit = solve(rational(np.eye(problem.dim)) - Gamma, rho)
         got = fl.theory.round_bias(problem, eta, H), fl.theory.bias_at(problem, eta, H, 3)
         pairs = list(zip(got, (rho, third), strict=True))
         if np.abs(np.linalg.eigvals(Gamma.astype(float))).max() < 1:

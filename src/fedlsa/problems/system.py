@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, ArgumentTypeError, SingularSystemError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..small_pictures import Strip, strips
 from ..value_objects import Displayed, ReadOnly, counted, frozen_property
+from .averaged_system import ideal_control_variates, invertible, solve_average, table_residual
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -359,24 +361,18 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
         A = np.tensordot(self.table_weights, self.table_A_bar, 1)
         b = self.table_weights @ self.table_b_bar
-        invertible, (smallest, largest) = _invertible(A)
-        if not invertible:
-            raise SingularSystemError(
-                "the averaged matrix A_bar must be invertible for theta_star to exist; "
-                f"got singular values from {smallest:.3g} to {largest:.3g} in dimension {self.dim}"
-            )
-        return np.asarray(np.linalg.solve(A, b), np.float64)
+        return solve_average(A, b, partial(table_residual, self))
 
     @frozen_property
     def table_xi_star(self) -> Floats:
         """(M, d): the ideal control variate of each table, A_bar_c theta_star - b_bar_c."""
-        return self.table_A_bar @ self.theta_star - self.table_b_bar
+        return ideal_control_variates(self.table_A_bar, self.table_b_bar, self.table_weights, self.theta_star)
 
     @frozen_property
     def table_theta_star_local(self) -> Floats:
         """(M, d): the solution of each table's own system; NaN where it has none or many."""
         out = np.full_like(self.table_b_bar, np.nan)
-        good, _ = _invertible(self.table_A_bar)
+        good, _ = invertible(self.table_A_bar)
         out[good] = np.linalg.solve(self.table_A_bar[good], self.table_b_bar[good][..., None])[..., 0]
         return out
 
@@ -399,14 +395,6 @@ class Problem(Displayed, ReadOnly, DefaultStart):
     def xi_star(self) -> Floats:
         """(N, d): the ideal control variates xi_star_c = A_bar_c theta_star - b_bar_c; their weighted sum is 0."""
         return self.table_xi_star[self.assignment]
-
-
-def _invertible(A: Floats) -> tuple[NDArray[np.bool_], Floats]:
-    """Which of the matrices (..., d, d) are invertible up to rounding, and their extreme singular values (2, ...)."""
-    s = np.linalg.svd(A, compute_uv=False)
-    smallest, largest = s[..., -1], s[..., 0]
-    rounding = 16 * A.shape[-1] * np.finfo(np.float64).eps  # sums over a table leave a few units in the last place
-    return np.asarray(smallest > rounding * largest), np.stack([smallest, largest])
 
 
 def _check_tables(p: Problem) -> None:

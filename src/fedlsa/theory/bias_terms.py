@@ -28,6 +28,7 @@ from ..problems import Dense, Problem, RankOne
 from ..value_objects import Displayed, ReadOnly
 from .linear import repeat
 from .problem_constants import stability
+from .problem_moments import EPS, Moments
 
 
 def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
@@ -39,8 +40,7 @@ def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
     rho_H = E_c[(I - (I - eta A_bar_c)^H)(theta_star_c - theta_star)]; 0 for H = 1 and for identical agents.
     """
     eta, H = _checked(problem, step_size, local_steps)
-    _, drift = _averages(problem, eta, H)
-    return -eta * drift
+    return -eta * _drift(problem, eta, H).drift
 
 
 def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
@@ -54,17 +54,22 @@ def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
 
     It is a vector, with a sign; its square ||bias||^2 is the drift of `stationary`, to which that of `exact` tends.
     """
-    eta, H = _checked(problem, step_size, local_steps)
-    matrix, drift = _averages(problem, eta, H)
-    finite = np.isfinite(matrix).all() and np.isfinite(drift).all()
-    rates = np.linalg.eigvals(matrix) if finite else np.full(1, np.inf)
+    return limit_bias(problem, *_checked(problem, step_size, local_steps))[0]
+
+
+def limit_bias(problem: Problem | Moments, eta: float, H: int) -> tuple[Floats, float]:
+    """The limit bias of FedLSA, and an estimate of its relative error."""
+    mean = _drift(problem, eta, H)
+    finite = np.isfinite(mean.matrix).all() and np.isfinite(mean.drift).all()
+    rates = np.linalg.eigvals(mean.matrix) if finite else np.full(1, np.inf)
     if not (2 * rates.real > eta * np.abs(rates) ** 2).all():  # |1 - eta rate| < 1, also of steps that 1 swallows
         radius = float(np.abs(1 - eta * rates).max())
         raise ArgumentError(
             f"step_size must be small enough for the mean of FedLSA with local_steps={H} to have a limit; "
             f"got {eta:g}, where its recursion has spectral radius {radius:.6g}, not below 1"
         )
-    return np.asarray(-np.linalg.solve(matrix, drift), np.float64)
+    limit = np.asarray(-np.linalg.solve(mean.matrix, mean.drift), np.float64)
+    return limit, mean.error + EPS * float(np.linalg.cond(mean.matrix)) if limit.any() else 0.0
 
 
 def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -> Floats:
@@ -80,9 +85,9 @@ def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -
     t = checks.integer("rounds", rounds)
     if t == 0:
         return np.zeros(problem.dim)
-    matrix, drift = _averages(problem, eta, H)  # Gamma = I - eta matrix
+    mean = _drift(problem, eta, H)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(-eta * (power_sums(matrix[None], eta, t)[0][0] @ drift), np.float64)
+        return np.asarray(-eta * (power_sums(mean.matrix[None], eta, t)[0][0] @ mean.drift), np.float64)
 
 
 def first_order_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
@@ -94,8 +99,8 @@ def first_order_bias(problem: Problem, step_size: float, local_steps: int) -> Fl
     -eta (H-1)/2 A_bar^{-1} E_c[A_bar_c^2 (theta_star_c - theta_star)] = eta (H-1)/2 A_bar^{-1} E_c[A_bar_c xi_star_c].
     """
     eta, H = _checked(problem, step_size, local_steps)
-    w, A, xi_star = problem.table_weights, problem.table_A_bar, problem.table_xi_star
-    slope = np.einsum("m,mij,mj->i", w, A, xi_star)
+    w, A, _, xi_star = _held_tables(problem)
+    slope = np.einsum("m,mij,mj->i", w, A - A[0], xi_star)  # E_c[xi_star_c] = 0
     return np.asarray(eta * (H - 1) / 2 * np.linalg.solve(np.tensordot(w, A, 1), slope), np.float64)
 
 
@@ -128,10 +133,10 @@ def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds:
     """
     eta, H = _checked(problem, step_size, local_steps)
     t, a = checks.integer("rounds", rounds), stability(problem, eta)
-    matrix, drift = _averages(problem, eta, H)  # I - Gamma = eta matrix, rho_H = -eta drift
-    smallest = np.linalg.svd(matrix, compute_uv=False)[-1] if np.isfinite(matrix).all() else np.nan
+    mean = _drift(problem, eta, H)  # I - Gamma = eta matrix, rho_H = -eta drift
+    smallest = np.linalg.svd(mean.matrix, compute_uv=False)[-1] if np.isfinite(mean.matrix).all() else np.nan
     rate = max(1 - eta * a, 0.0) if a == a else a
-    return float(rate ** (t * H) * np.linalg.norm(drift) / smallest) if smallest > 0 else float("nan")
+    return float(rate ** (t * H) * np.linalg.norm(mean.drift) / smallest) if smallest > 0 else float("nan")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -212,39 +217,65 @@ def _with(problem: Problem, theta: Floats, shift: Floats, share: float) -> Probl
 
 
 def power_sums(A: Floats, eta: float, H: int) -> tuple[Floats, Floats]:
-    """S = sum_{h < H} (I - eta A)^h and D = S - H I for each matrix of A : (M, d, d), in O(log H) products.
+    """S = sum_{h < H} (I - eta A)^h of each matrix of A : (M, d, d), and F = S less the first S, in O(log H) products.
 
-    With P_h = (I - eta A)^h = I - eta A S_h, these reach any H from S_1 = I:
+    With P_h = (I - eta A)^h = I - eta A S_h, these reach any H from S_1 = I, F_1 = 0 (0 marks the first matrix):
 
-        S_2h = S_h + S_h P_h,   S_{h+1} = S_h + P_h,   in general S_{h+k} = S_h + S_k P_h.
+        S_{h+k} = S_h + S_k P_h,   F_{h+k} = F_h + F_k P_h + S_{k,0} (P_h - P_{h,0}),
+        P_h - P_{h,0} = -eta ((A - A_0) S_h + A_0 F_h),
 
-    D follows its own, without I on either side, and so keeps all its digits when eta A is small.
+    so F is made of differences alone, and keeps its digits where the matrices are nearly equal or eta A is small.
     """
-    identity = np.eye(A.shape[-1])
+    identity, gap = np.eye(A.shape[-1]), A - A[:1]
     S = np.broadcast_to(identity, A.shape).copy()
-    D = np.zeros_like(S)
 
     def then(first: tuple[Floats, Floats], later: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-        (S, D), (S_later, D_later) = first, later
-        eta_AS = eta * (A @ S)
+        (S, F), (S_later, F_later) = first, later
+        P = identity - eta * (A @ S)
         # in this order, as in Newton's iteration, rounding errors die out
-        return S + S_later @ (identity - eta_AS), D + D_later - S_later @ eta_AS
+        return S + S_later @ P, F + F_later @ P - eta * (S_later[:1] @ (gap @ S + A[:1] @ F))
 
     with np.errstate(over="ignore", invalid="ignore"):
-        return repeat((S, D), H, then)
+        return repeat((S, np.zeros_like(S)), H, then)
 
 
-def _averages(problem: Problem, eta: float, H: int) -> tuple[Floats, Floats]:
-    """E_c[S_H A_bar_c] : (d, d) and E_c[S_H xi_star_c] : (d,)."""
+@dataclass(frozen=True, eq=False)
+class _Drift:
+    """What local training does to the mean of FedLSA's server: u <- (I - eta matrix) u - eta drift.
+
+    matrix : (d, d) E_c[S_H A_bar_c]; drift : (d,) E_c[S_H xi_star_c]
+    error : relative, of the drift: A_bar_c and b_bar_c are rounded, which matters where agents are nearly equal
+    """
+
+    matrix: Floats
+    drift: Floats
+    error: float
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _drift(problem: Problem | Moments, eta: float, H: int) -> _Drift:
+    """E_c[S_H xi_star_c] = E_c[F_H xi_star_c], for E_c[xi_star_c] = 0: of differences twice, when agents hardly differ.
+
+    Rounding changes xi_star_c by eps (|A_bar_c| |theta_star| + |b_bar_c|), and F by eps eta H |S| |A_bar_c| / 2.
+    """
+    w, A, b, xi_star = _held_tables(problem)
+    S, F = power_sums(A, eta, H)
+    drift = np.einsum("m,mij,mj->i", w, F, xi_star)
+    if not (size := float(np.linalg.norm(drift))):
+        return _Drift(np.einsum("m,mij,mjk->ik", w, S, A, optimize=True), drift, 0.0)
+    S_size, F_size, A_size = (np.linalg.norm(X, axis=(1, 2)) for X in (S, F, A))
+    lost = F_size * (A_size * np.linalg.norm(problem.theta_star) + np.linalg.norm(b, axis=1))
+    lost += eta * H / 2 * S_size * A_size * np.linalg.norm(xi_star, axis=1)
+    return _Drift(np.einsum("m,mij,mjk->ik", w, S, A, optimize=True), drift, EPS * float(w @ lost) / size)
+
+
+def _held_tables(problem: Problem | Moments) -> tuple[Floats, Floats, Floats, Floats]:
+    """Weights, A_bar, b_bar and xi_star of the tables that agents hold."""
+    if isinstance(problem, Moments):
+        return problem.table_weights, problem.A_bar, problem.b_bar, problem.xi_star
     held = problem.table_weights > 0
-    w, A = problem.table_weights[held], problem.table_A_bar[held]
-    xi_star = problem.table_xi_star[held]
-    xi_star = xi_star - w @ xi_star  # E_c[xi_star_c] = 0 also in the last digit
-    S, D = power_sums(A, eta, H)
-    # E_c[S xi_star] = E_c[D xi_star]: take the smaller matrix, which loses fewer digits
-    factor = D if np.abs(D).max() < np.abs(S).max() else S
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.einsum("m,mij,mjk->ik", w, S, A, optimize=True), np.einsum("m,mij,mj->i", w, factor, xi_star)
+    tables = problem.table_weights, problem.table_A_bar, problem.table_b_bar, problem.table_xi_star
+    return tuple(table[held] for table in tables)  # type: ignore[return-value]
 
 
 def _checked(problem: Problem, step_size: float, local_steps: int) -> tuple[float, int]:

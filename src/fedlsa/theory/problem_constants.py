@@ -152,12 +152,12 @@ def _computed(problem: Problem) -> Constants:
     A_sup, eps_sup = np.zeros(M), np.zeros(M)
     for m, span in enumerate(problem.spans()):
         Sigma_A[m], printed[m] = _matrix_noise(problem, m, span)
-        local, xi = problem.table_theta_star_local[m], problem.table_xi_star[m]
-        rest = problem.table_A_bar[m] @ local - problem.table_b_bar[m]  # 0, but for rounding
+        local, common = problem.table_theta_star_local[m], problem.theta_star
+        A, b = problem.table_A_bar[m], problem.table_b_bar[m]
         for chunk in _chunks(problem, span):
             p = problem.prob[chunk]
-            eps = _residuals(problem, chunk, local) - rest
-            omega = _residuals(problem, chunk, problem.theta_star) - xi
+            eps = _residuals(problem, chunk, local) - (A @ local - b)  # in the same order: 0 without noise
+            omega = _residuals(problem, chunk, common) - (A @ common - b)
             Sigma_eps[m] += (p[:, None] * eps).T @ eps
             Sigma_omega[m] += (p[:, None] * omega).T @ omega
             possible = p > 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, PrecisionError, SingularSystemError
+from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem, RankOne
+from ..problems.averaged_system import dense_residual, ideal_control_variates, solution_error, solve_average
 from ..problems.system import DefaultStart, check_arrays, check_law, check_range
 from ..value_objects import Displayed, ReadOnly, frozen_property
 from . import tuning
@@ -41,6 +43,7 @@ class Moments(Displayed, ReadOnly, DefaultStart):
     count : (K,) agents of each group
     centre : (d,) about which the noise is given, 0 by default
     laboratory : whether runs start at theta_star + 1 unless they are told, as the problem's do; else at 0
+    solution : (d,) theta_star, where it is known to more digits than A_bar and b_bar give
     """
 
     A_bar: Floats
@@ -51,12 +54,13 @@ class Moments(Displayed, ReadOnly, DefaultStart):
     count: NDArray[np.int64]
     centre: Floats | None = None
     laboratory: bool = False
+    solution: Floats | None = None
 
     def __post_init__(self) -> None:
         sizes = check_arrays(self, b_bar="Md", A_bar="Mdd", table="K", weight="K", count="K")
         d = sizes["d"]
         sizes |= {"s": d * (d + 1) // 2, "q": (d + 1) * (d + 2) // 2}
-        check_arrays(self, sizes, noise="Msq", centre="d")
+        check_arrays(self, sizes, noise="Msq", centre="d", solution="d")
         check_range("table", self.table, sizes["M"])
         for name, values in (("weight", self.weight), ("count", self.count)):
             if not (values > 0).all():
@@ -81,14 +85,22 @@ class Moments(Displayed, ReadOnly, DefaultStart):
         return not self.noise.any()
 
     @frozen_property
+    def table_weights(self) -> Floats:
+        """(M,): the total weight of the agents that hold each table."""
+        return np.bincount(self.table, self.count * self.weight, len(self.A_bar)).astype(np.float64)
+
+    @frozen_property
+    def _average(self) -> Floats:
+        return np.tensordot(self.table_weights, self.A_bar, 1)
+
+    @frozen_property
     def theta_star(self) -> Floats:
         """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
-        w = self.count * self.weight
-        A = np.tensordot(w, self.A_bar[self.table], 1)
-        try:
-            return np.asarray(np.linalg.solve(A, w @ self.b_bar[self.table]), np.float64)
-        except np.linalg.LinAlgError:
-            raise SingularSystemError("the average of A_bar must be invertible for theta_star to exist") from None
+        if self.solution is not None:
+            return self.solution
+        w = self.table_weights
+        residual = partial(dense_residual, self.A_bar, self.b_bar, (w, np.zeros_like(w)))
+        return solve_average(self._average, w @ self.b_bar, residual)
 
     @frozen_property
     def offset(self) -> Floats:
@@ -98,7 +110,7 @@ class Moments(Displayed, ReadOnly, DefaultStart):
     @frozen_property
     def xi_star(self) -> Floats:
         """(M, d): the ideal control variate of each table."""
-        return self.A_bar @ self.theta_star - self.b_bar
+        return ideal_control_variates(self.A_bar, self.b_bar, self.table_weights, self.theta_star)
 
     def rounding(self, u: Floats, x: Floats, length: float) -> float:
         """By how much rounding may make second moments negative, in a run from u : (d,), x : (K, d); length = eta H."""
@@ -109,10 +121,10 @@ class Moments(Displayed, ReadOnly, DefaultStart):
         """The relative error of moments after so many local steps that rounding I - eta A makes; refused if large.
 
         It changes eta A by eps, which is eps / (eta s) of the slowest rate, s the smallest singular value of the
-        averaged matrix; and by no more than eps in each step.
+        averaged matrix; and by no more than eps in each step. The error of theta_star counts twice, in squares.
         """
-        slowest = float(np.linalg.svd(np.tensordot(self.count * self.weight, self.A_bar[self.table], 1))[1][-1])
-        error = EPS * min(steps, 1 / max(eta * slowest, EPS**2))
+        slowest = float(np.linalg.svd(self._average, compute_uv=False)[-1])
+        error = max(EPS * min(steps, 1 / max(eta * slowest, EPS**2)), 2 * solution_error(self._average))
         if error > tuning.MAX_ROUNDING_ERROR:
             raise PrecisionError(
                 f"step_size must be large enough for I - step_size A to differ from I by "
@@ -162,6 +174,7 @@ def _moments(problem: Problem) -> Moments:
         count=count.astype(np.int64),
         centre=problem.theta_star,
         laboratory=problem.laboratory,
+        solution=problem.theta_star,
     )
 
 

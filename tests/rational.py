@@ -1,0 +1,25 @@
+"""Linear algebra without rounding: arrays of fractions, for tests of digits."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+
+def rational(x):
+    """The floating-point numbers of an array as fractions."""
+    return np.vectorize(lambda value: Fraction(float(value)), otypes=[object])(np.asarray(x))
+
+
+def solve(A, b):
+    """A^-1 b by elimination."""
+    rows = np.column_stack([A, b])
+    for i in range(len(b)):
+        pivot = next(k for k in range(i, len(b)) if rows[k, i] != 0)
+        rows[[i, pivot]] = rows[[pivot, i]]
+        rows[i] = rows[i] / rows[i, i]
+        for j in range(len(b)):
+            if j != i:
+                rows[j] = rows[j] - rows[j, i] * rows[i]
+    return rows[:, -1]
