@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 Pair = tuple[Any, Any]  # a number and what rounding left of it
 EPS = float(np.finfo(np.float64).eps)
 SOLUTION_ERROR = 1e-12  # relative, up to which theta_star is left as the plain solution of a linear system
-LOST_DIGITS = 8  # times eps and the condition: the error of a plain solution, sums over tables included
+LOST_DIGITS = 2  # times eps and the condition: the error of a plain solution
+SUMMING_ERROR = 1e-12  # relative, of averages: tables of 1e6 outcomes leave 1e-14
 MOST_AT_ONCE = 2**16  # numbers of outcomes that are sliced at a time: they stay in the cache
 
 
@@ -46,17 +47,24 @@ def solution_error(A: Floats) -> float:
     return plain if plain <= SOLUTION_ERROR else EPS
 
 
-def solve_average(A: Floats, b: Floats, residual: Callable[[Pair], Pair]) -> Floats:
-    """The theta : (d,) whose residual is 0, near the solution of A theta = b, the same system up to rounding."""
-    known, (smallest, largest) = invertible(A)
-    theta, low, change = np.asarray(np.linalg.solve(A, b) if known else b, np.float64), np.zeros_like(b), np.inf
-    refined, falls = LOST_DIGITS * EPS * largest <= SOLUTION_ERROR * smallest, bool(known)
+def solve_average(A: Floats, b: Floats, residual: Callable[[Pair], Pair], known: Floats | None = None) -> Floats:
+    """The theta : (d,) whose residual is 0, near the solution of A theta = b, the same system up to rounding.
+
+    known : a solution to more digits than A and b give; it is returned if it solves the system up to their rounding.
+    """
+    good, (smallest, largest) = invertible(A)
+    if good and known is not None:
+        size = largest * np.linalg.norm(known) + np.linalg.norm(b)
+        if np.linalg.norm(A @ known - b) <= SUMMING_ERROR * size:
+            return known
+    theta, low, change = np.asarray(np.linalg.solve(A, b) if good else b, np.float64), np.zeros_like(b), np.inf
+    refined, falls = LOST_DIGITS * EPS * largest <= SOLUTION_ERROR * smallest, bool(good)
     while falls and not refined:
         step = np.linalg.solve(A, sum(residual((theta, low))))
         theta, low = two_sum(theta, low - step)
         before, change = change, float(np.abs(step).max())
         refined, falls = change <= EPS * np.abs(theta).max(), change < before / 2
-    if not known or not refined:
+    if not good or not refined:
         raise SingularSystemError(
             "the averaged matrix A_bar must be invertible for theta_star to exist; "
             f"got singular values from {smallest:.3g} to {largest:.3g} in dimension {len(b)}"

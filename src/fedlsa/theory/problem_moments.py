@@ -96,11 +96,9 @@ class Moments(Displayed, ReadOnly, DefaultStart):
     @frozen_property
     def theta_star(self) -> Floats:
         """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
-        if self.solution is not None:
-            return self.solution
         w = self.table_weights
         residual = partial(dense_residual, self.A_bar, self.b_bar, (w, np.zeros_like(w)))
-        return solve_average(self._average, w @ self.b_bar, residual)
+        return solve_average(self._average, w @ self.b_bar, residual, self.solution)
 
     @frozen_property
     def offset(self) -> Floats:
@@ -121,10 +119,10 @@ class Moments(Displayed, ReadOnly, DefaultStart):
         """The relative error of moments after so many local steps that rounding I - eta A makes; refused if large.
 
         It changes eta A by eps, which is eps / (eta s) of the slowest rate, s the smallest singular value of the
-        averaged matrix; and by no more than eps in each step. The error of theta_star counts twice, in squares.
+        averaged matrix; and by no more than eps in each step. The error of theta_star counts too.
         """
         slowest = float(np.linalg.svd(self._average, compute_uv=False)[-1])
-        error = max(EPS * min(steps, 1 / max(eta * slowest, EPS**2)), 2 * solution_error(self._average))
+        error = max(EPS * min(steps, 1 / max(eta * slowest, EPS**2)), solution_error(self._average))
         if error > tuning.MAX_ROUNDING_ERROR:
             raise PrecisionError(
                 f"step_size must be large enough for I - step_size A to differ from I by "
