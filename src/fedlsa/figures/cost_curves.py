@@ -43,7 +43,7 @@ from .matplotlib_figures import Drawn, draw_charts
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..theory.bounds.theorems import Bound
+    from ..theory.bounds import Bound
     from ..theory.planner import Plan
 
 EXACT_COSTS = ("communications", "samples", "bytes")
@@ -293,7 +293,7 @@ def bound_and_curve(
     result : of `simulate`: marks at the mean over seeds, and between the two quantiles of `band` the area is tinted
     x : "communications" or "samples" (observations of an agent); scale : of this axis, "linear" or "log"
     """
-    from ..theory.bounds.theorems import Bound  # what is saved is drawn without it
+    from ..theory.bounds import Bound  # what is saved is drawn without it
 
     drawn = checks.instances("bounds", bounds, Bound, "a bound of fedlsa.theory")
     _check_bounds(drawn, exact, result, x)

@@ -22,17 +22,12 @@ if TYPE_CHECKING:
     from .bias_terms import round_bias as round_bias
     from .bias_terms import round_bias_bound as round_bias_bound
     from .bias_terms import scafflsa_parts as scafflsa_parts
+    from .bounds import Bound as Bound
+    from .bounds import MarkovBlock as MarkovBlock
     from .bounds import bound as bound
+    from .bounds import markov_block as markov_block
     from .bounds import markov_bound as markov_bound
     from .bounds import td_bound as td_bound
-    from .bounds.theorems import Bound as Bound
-    from .bounds.theorems import TDClaim as TDClaim
-    from .bounds.theorems import td_claim as td_claim
-    from .bounds.trajectory_bounds import MarkovBlock as MarkovBlock
-    from .bounds.trajectory_bounds import MarkovConstants as MarkovConstants
-    from .bounds.trajectory_bounds import markov_block as markov_block
-    from .bounds.trajectory_bounds import markov_constants as markov_constants
-    from .bounds.trajectory_bounds import mixing_times as mixing_times
     from .complexities import Complexity as Complexity
     from .complexities import complexity as complexity
     from .decision_processes import VirtualMDP as VirtualMDP
@@ -42,12 +37,17 @@ if TYPE_CHECKING:
     from .decision_processes import virtual_mdp as virtual_mdp
     from .exact_curves import exact as exact
     from .exact_curves import exact_iterations as exact_iterations
+    from .mixing import MarkovConstants as MarkovConstants
+    from .mixing import markov_constants as markov_constants
+    from .mixing import mixing_times as mixing_times
     from .planner import Plan as Plan
     from .planner import plan as plan
     from .planner import synchronous_plan as synchronous_plan
     from .problem_constants import Constants as Constants
+    from .problem_constants import TDClaim as TDClaim
     from .problem_constants import constants as constants
     from .problem_constants import stability as stability
+    from .problem_constants import td_claim as td_claim
     from .problem_moments import Moments as Moments
     from .problem_moments import moments as moments
     from .stationary_limits import Stationary as Stationary

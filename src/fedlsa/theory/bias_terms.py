@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
@@ -82,12 +83,21 @@ def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -
     bias_t = sum_{s <= t} Gamma^{t-s} rho_H with Gamma = E_c[(I - eta A_bar_c)^H]; 0 for t = 0, and it tends to `bias`.
     """
     eta, H = _checked(problem, step_size, local_steps)
-    t = checks.integer("rounds", rounds)
-    if t == 0:
-        return np.zeros(problem.dim)
-    mean = _drift(problem, eta, H)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(-eta * (power_sums(mean.matrix[None], eta, t)[0][0] @ mean.drift), np.float64)
+    return bias_path(problem, eta, H, [checks.integer("rounds", rounds)])[0]
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def bias_path(problem: Problem, eta: float, H: int, rounds: ArrayLike) -> Floats:
+    """bias_t : (R, d) at rising rounds t; from one to the next, bias_{t+s} = Gamma^s bias_t + bias_s."""
+    mean, bias, steps, path = _drift(problem, eta, H), np.zeros(problem.dim), {}, []
+    for s in np.diff(rounds, prepend=0).tolist():
+        if s and s not in steps:
+            S = power_sums(mean.matrix[None], eta, s)[0][0]  # of Gamma = I - eta matrix
+            steps[s] = np.eye(len(S)) - eta * (mean.matrix @ S), -eta * (S @ mean.drift)
+        if s:
+            bias = (steps[s][0] @ bias if bias.any() else 0) + steps[s][1]
+        path.append(bias)
+    return np.array(path)
 
 
 def first_order_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:

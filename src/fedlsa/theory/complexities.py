@@ -20,17 +20,19 @@ from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew, method_class
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..value_objects import Displayed, ReadOnly
-from .bounds import theorem
-from .bounds.theorems import (
+from .bounds import (
     Bound,
-    computed_inputs,
     constant_step,
+    coupled_bound,
     equal_weights,
     iterations,
     largest_bias,
+    round_lengths,
     start_distance,
+    theorem,
+    theorem_inputs,
 )
-from .bounds.trajectory_bounds import coupled_bound, markov_constants, round_lengths
+from .mixing import markov_constants
 from .problem_constants import Constants, constants
 
 NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theorem, which bounds the RMS error
@@ -97,9 +99,9 @@ def complexity(
         samples = rounds * algorithm.local_steps
     if name == "markov":
         assert isinstance(algorithm, FedLSA)
-        result = coupled_bound(known, markov_constants(problem), algorithm, rounds, start, thin)
+        result = coupled_bound(problem, algorithm, rounds, start, thin)
     else:
-        result = theorem(problem, algorithm, rounds, start, computed_inputs(known, constant_step(algorithm)))
+        result = theorem(theorem_inputs(problem, constant_step(algorithm)), algorithm, rounds, start)
     return Complexity(name, eps, algorithm, rounds, samples, result.warn_unmet(), thin)
 
 
@@ -155,7 +157,7 @@ def _markov(known: Constants, eps: float, start: float) -> Setting:
     q = int(markov.tau_mix)
 
     def coupling(q: int) -> float:
-        return float(coupled_bound(known, markov, FedLSA(eta, q * updates), T, start, q).terms["coupling"])
+        return float(coupled_bound(problem, FedLSA(eta, q * updates), T, start, q).terms["coupling"])
 
     while q * updates < observations or coupling(q) > eps**2 / 2:
         q += int(markov.tau_mix)
@@ -164,7 +166,7 @@ def _markov(known: Constants, eps: float, start: float) -> Setting:
 
 def _unbiased(known: Constants, eps: float, eta: float, a: float) -> Callable[[int], bool]:
     """Whether H local steps keep the bias and its fluctuation to their share, at every round."""
-    fluctuation = math.sqrt(2 * eta * computed_inputs(known, eta).Sigma_A / a)
+    fluctuation = math.sqrt(2 * eta * theorem_inputs(known.problem, eta).Sigma_A / a)
 
     def allowed(H: int) -> bool:
         return (1 + fluctuation) * largest_bias(known.problem, eta, H, a) <= BIAS * eps
@@ -180,7 +182,7 @@ def _synchronous_parts(
         raise ArgumentError("every agent must have a theta_star_c for th:2nd_moment_no_cv_constants; one has none")
 
     def noise_is_small(eta: float) -> bool:
-        given = computed_inputs(known, eta)
+        given = theorem_inputs(known.problem, eta)
         root = math.sqrt(given.eps / (1 - math.exp(-2))) + math.sqrt(2 * given.heter)
         return eta <= at_most and math.sqrt(eta / given.a) * root <= NOISE * eps
 

@@ -11,19 +11,22 @@ linear in the number of tables, and a rank-one outcome is never written out as a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.linalg
 
 from .. import checks
 from ..checks import Floats
+from ..errors import ArgumentError
 from ..problems import Dense, Problem, RankOne
 from ..value_objects import Displayed, ReadOnly
 from . import tuning
+
+Kept = TypeVar("Kept")
 
 
 def _of_problem(name: str, shape: str) -> Any:
@@ -135,13 +138,18 @@ def smallest_eigenvalue(matrices: Floats) -> float:
     return float(np.min(np.linalg.eigvalsh(matrices)[:, 0] - rounding))
 
 
+def kept(problem: Problem, name: str, compute: Callable[[Problem], Kept]) -> Kept:
+    """What is computed once for a problem, which keeps it beside its cached properties."""
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    known: dict[str, Kept] = problem.__dict__
+    if name not in known:
+        known[name] = compute(problem)
+    return known[name]
+
+
 def constants(problem: Problem) -> Constants:
     """Every constant of the paper that depends on the problem alone; the problem keeps them for the next call."""
-    checks.instance("problem", problem, Problem, "a fedlsa problem")
-    kept: dict[str, Constants] = problem.__dict__  # beside its cached properties
-    if "_constants" not in kept:
-        kept["_constants"] = _computed(problem)
-    return kept["_constants"]
+    return kept(problem, "_constants", _computed)
 
 
 def _computed(problem: Problem) -> Constants:
@@ -213,6 +221,66 @@ def stability(problem: Problem, step_size: float) -> float:
     held = problem.table_weights > 0
     noise = [_matrix_noise(problem, m, span)[0] for m, span in enumerate(problem.spans()) if held[m]]
     return stability_rate(problem.table_A_bar[held], np.stack(noise), eta)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TDClaim(Displayed, ReadOnly):
+    """The Claim for TD(0) (prop:condition_check), and whether its assumptions hold on the problem.
+
+    discount : gamma
+    nu : smallest eigenvalue of E[phi phi^T] over agents (assum:feature_design)
+    C_A : 1 + gamma, a bound on ||A(z)||
+    Sigma_A_norm : 2 (1 + gamma)^2, a bound on ||Sigma_A||
+    trace_Sigma_eps : (N,) 2 (1 + gamma)^2 (||theta_star_c||^2 + 1), a bound on tr Sigma_eps
+    trace_Sigma_omega : 2 (1 + gamma)^2 (||theta_star||^2 + 1), a bound on tr Sigma_omega by the same proof
+    a : (1 - gamma) nu / 2, the rate
+    eta_inf : (1 - gamma) / 4, the largest step size
+    L : (1 + gamma)^2 / (1 - gamma), in the place of the paper's value below assum:L-a-constant
+    conditions : the assumptions, and whether each holds on the problem
+    """
+
+    discount: float
+    nu: float
+    C_A: float
+    Sigma_A_norm: float
+    trace_Sigma_eps: Floats = field(repr=False)
+    trace_Sigma_omega: float
+    a: float
+    eta_inf: float
+    L: float
+    conditions: dict[str, bool]
+
+    a_sym = property(lambda claim: claim.a)  # the names of `Constants`
+    Sigma_omega_norm = sigma_omega = property(lambda claim: claim.trace_Sigma_omega)
+
+
+def td_claim(problem: Problem) -> TDClaim:
+    """The constants of prop:condition_check; an ArgumentError where the problem is not TD(0)."""
+    known = constants(problem)
+    gamma, nu, obs = known.discount, known.nu, problem.observations
+    if np.isnan(nu) or not isinstance(obs, RankOne):
+        got = problem.made_by if problem.recipe else "one made by hand"
+        raise ArgumentError(f"problem must be one of TD(0) for prop:condition_check to speak of it; got {got}")
+    possible = problem.prob > 0
+    phi_sup = float(np.linalg.norm(obs.rows[obs.left[possible]], axis=1).max())
+    noise = 2 * (1 + gamma) ** 2
+    return TDClaim(
+        discount=gamma,
+        nu=nu,
+        C_A=1 + gamma,
+        Sigma_A_norm=noise,
+        trace_Sigma_eps=noise * (np.sum(problem.theta_star_local**2, axis=1) + 1),
+        trace_Sigma_omega=float(noise * (problem.theta_star @ problem.theta_star + 1)),
+        a=(1 - gamma) * nu / 2,
+        eta_inf=(1 - gamma) / 4,
+        L=known.L_td,
+        conditions={
+            "transitions of a stationary chain (assum:generative_model)": problem.chain is not None,
+            "E[phi phi^T] positive definite (assum:feature_design)": nu > 0,
+            "||phi(s)|| <= 1 (assum:feature_design)": phi_sup <= 1 + 1e-12,
+            "|r(s, a)| <= 1": bool(np.abs(obs.y[possible]).max() <= 1),
+        },
+    )
 
 
 def _cocoercivity(A_bar: Floats, Sigma_A: Floats) -> tuple[float, float]:
