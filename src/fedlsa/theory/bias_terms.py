@@ -41,7 +41,7 @@ def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
     rho_H = E_c[(I - (I - eta A_bar_c)^H)(theta_star_c - theta_star)]; 0 for H = 1 and for identical agents.
     """
     eta, H = _checked(problem, step_size, local_steps)
-    return -eta * _drift(problem, eta, H).drift
+    return -eta * _drift(problem, eta, H)[1]
 
 
 def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
@@ -60,17 +60,17 @@ def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
 
 def limit_bias(problem: Problem | Moments, eta: float, H: int) -> tuple[Floats, float]:
     """The limit bias of FedLSA, and an estimate of its relative error."""
-    mean = _drift(problem, eta, H)
-    finite = np.isfinite(mean.matrix).all() and np.isfinite(mean.drift).all()
-    rates = np.linalg.eigvals(mean.matrix) if finite else np.full(1, np.inf)
+    matrix, drift, error = _drift(problem, eta, H)
+    finite = np.isfinite(matrix).all() and np.isfinite(drift).all()
+    rates = np.linalg.eigvals(matrix) if finite else np.full(1, np.inf)
     if not (2 * rates.real > eta * np.abs(rates) ** 2).all():  # |1 - eta rate| < 1, also of steps that 1 swallows
         radius = float(np.abs(1 - eta * rates).max())
         raise ArgumentError(
             f"step_size must be small enough for the mean of FedLSA with local_steps={H} to have a limit; "
             f"got {eta:g}, where its recursion has spectral radius {radius:.6g}, not below 1"
         )
-    limit = np.asarray(-np.linalg.solve(mean.matrix, mean.drift), np.float64)
-    return limit, mean.error + EPS * float(np.linalg.cond(mean.matrix)) if limit.any() else 0.0
+    limit = np.asarray(-np.linalg.solve(matrix, drift), np.float64)
+    return limit, error + EPS * float(np.linalg.cond(matrix)) if limit.any() else 0.0
 
 
 def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -> Floats:
@@ -89,11 +89,11 @@ def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -
 @np.errstate(over="ignore", invalid="ignore")
 def bias_path(problem: Problem, eta: float, H: int, rounds: ArrayLike) -> Floats:
     """bias_t : (R, d) at rising rounds t; from one to the next, bias_{t+s} = Gamma^s bias_t + bias_s."""
-    mean, bias, steps, path = _drift(problem, eta, H), np.zeros(problem.dim), {}, []
+    (matrix, drift, _), bias, steps, path = _drift(problem, eta, H), np.zeros(problem.dim), {}, []
     for s in np.diff(rounds, prepend=0).tolist():
         if s and s not in steps:
-            S = power_sums(mean.matrix[None], eta, s)[0][0]  # of Gamma = I - eta matrix
-            steps[s] = np.eye(len(S)) - eta * (mean.matrix @ S), -eta * (S @ mean.drift)
+            S = power_sums(matrix[None], eta, s)[0][0]  # of Gamma = I - eta matrix
+            steps[s] = np.eye(len(S)) - eta * (matrix @ S), -eta * (S @ drift)
         if s:
             bias = (steps[s][0] @ bias if bias.any() else 0) + steps[s][1]
         path.append(bias)
@@ -143,10 +143,10 @@ def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds:
     """
     eta, H = _checked(problem, step_size, local_steps)
     t, a = checks.integer("rounds", rounds), stability(problem, eta)
-    mean = _drift(problem, eta, H)  # I - Gamma = eta matrix, rho_H = -eta drift
-    smallest = np.linalg.svd(mean.matrix, compute_uv=False)[-1] if np.isfinite(mean.matrix).all() else np.nan
+    matrix, drift, _ = _drift(problem, eta, H)  # I - Gamma = eta matrix, rho_H = -eta drift
+    smallest = np.linalg.svd(matrix, compute_uv=False)[-1] if np.isfinite(matrix).all() else np.nan
     rate = max(1 - eta * a, 0.0) if a == a else a
-    return float(rate ** (t * H) * np.linalg.norm(mean.drift) / smallest) if smallest > 0 else float("nan")
+    return float(rate ** (t * H) * np.linalg.norm(drift) / smallest) if smallest > 0 else float("nan")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -249,34 +249,22 @@ def power_sums(A: Floats, eta: float, H: int) -> tuple[Floats, Floats]:
         return repeat((S, np.zeros_like(S)), H, then)
 
 
-@dataclass(frozen=True, eq=False)
-class _Drift:
-    """What local training does to the mean of FedLSA's server: u <- (I - eta matrix) u - eta drift.
-
-    matrix : (d, d) E_c[S_H A_bar_c]; drift : (d,) E_c[S_H xi_star_c]
-    error : relative, of the drift: A_bar_c and b_bar_c are rounded, which matters where agents are nearly equal
-    """
-
-    matrix: Floats
-    drift: Floats
-    error: float
-
-
 @np.errstate(over="ignore", invalid="ignore")
-def _drift(problem: Problem | Moments, eta: float, H: int) -> _Drift:
-    """E_c[S_H xi_star_c] = E_c[F_H xi_star_c], for E_c[xi_star_c] = 0: of differences twice, when agents hardly differ.
+def _drift(problem: Problem | Moments, eta: float, H: int) -> tuple[Floats, Floats, float]:
+    """E_c[S_H A_bar_c] : (d, d), E_c[S_H xi_star_c] : (d,) and its relative error: u <- (I - eta matrix) u - eta drift.
 
-    Rounding changes xi_star_c by eps (|A_bar_c| |theta_star| + |b_bar_c|), and F by eps eta H |S| |A_bar_c| / 2.
+    As E_c[xi_star_c] = 0, the drift is E_c[F_H xi_star_c]: of differences twice, where agents hardly differ. Rounding
+    A_bar_c and b_bar_c changes xi_star_c by eps (|A_bar_c| |theta_star| + |b_bar_c|), F by eps eta H |S| |A_bar_c| / 2.
     """
     w, A, b, xi_star = _held_tables(problem)
     S, F = power_sums(A, eta, H)
-    drift = np.einsum("m,mij,mj->i", w, F, xi_star)
+    matrix, drift = np.einsum("m,mij,mjk->ik", w, S, A, optimize=True), np.einsum("m,mij,mj->i", w, F, xi_star)
     if not (size := float(np.linalg.norm(drift))):
-        return _Drift(np.einsum("m,mij,mjk->ik", w, S, A, optimize=True), drift, 0.0)
+        return matrix, drift, 0.0
     S_size, F_size, A_size = (np.linalg.norm(X, axis=(1, 2)) for X in (S, F, A))
     lost = F_size * (A_size * np.linalg.norm(problem.theta_star) + np.linalg.norm(b, axis=1))
     lost += eta * H / 2 * S_size * A_size * np.linalg.norm(xi_star, axis=1)
-    return _Drift(np.einsum("m,mij,mjk->ik", w, S, A, optimize=True), drift, EPS * float(w @ lost) / size)
+    return matrix, drift, EPS * float(w @ lost) / size
 
 
 def _held_tables(problem: Problem | Moments) -> tuple[Floats, Floats, Floats, Floats]:

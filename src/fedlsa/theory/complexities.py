@@ -25,7 +25,6 @@ from .bounds import (
     constant_step,
     coupled_bound,
     equal_weights,
-    iterations,
     largest_bias,
     round_lengths,
     start_distance,
@@ -93,16 +92,12 @@ def complexity(
             f"got a smallest eigenvalue of {known.a_sym:.3g}"
         )
     algorithm, rounds, thin = RECIPES[name](known, eps, start)
-    if isinstance(algorithm, Scaffnew):
-        samples = iterations(rounds, algorithm.probability)
-    else:
-        samples = rounds * algorithm.local_steps
     if name == "markov":
         assert isinstance(algorithm, FedLSA)
         result = coupled_bound(problem, algorithm, rounds, start, thin)
     else:
         result = theorem(theorem_inputs(problem, constant_step(algorithm)), algorithm, rounds, start)
-    return Complexity(name, eps, algorithm, rounds, samples, result.warn_unmet(), thin)
+    return Complexity(name, eps, algorithm, rounds, result.samples, result.warn_unmet(), thin)
 
 
 def best_within(
@@ -114,25 +109,16 @@ def best_within(
         found = complexity(problem, method, epsilon, theta_0)
         return found if found.rounds <= rounds and found.samples <= samples else None
 
-    high = start_distance(problem, theta_0)
-    best, low = affordable(high), high / 2
-    if best is None:
+    start = start_distance(problem, theta_0)
+    if affordable(start) is None:
         return None
-    while found := affordable(low):
-        best, high, low = found, low, low / 2
-    while high > 1.001 * low:
-        middle = math.sqrt(low * high)
-        if found := affordable(middle):
-            best, high = found, middle
-        else:
-            low = middle
-    return best
+    return affordable(_bracket(lambda epsilon: affordable(epsilon) is None, start, 1e-3)[1])
 
 
 def _fedlsa(known: Constants, eps: float, start: float, single_steps: bool = False) -> Setting:
     """The terms of th:2nd_moment_no_cv_constants."""
-    eta, a, steps = _synchronous_parts(known, eps, start)
-    H = 1 if single_steps else _last(_unbiased(known, eps, eta, a), steps)
+    eta, steps, unbiased = _fedlsa_parts(known, eps, start)
+    H = 1 if single_steps else _last(unbiased, steps)
     return FedLSA(eta, H), math.ceil(steps / H), 1
 
 
@@ -144,8 +130,7 @@ def _markov(known: Constants, eps: float, start: float) -> Setting:
     markov, problem = markov_constants(known.problem), known.problem
     if not math.isfinite(markov.tau_mix):
         raise ArgumentError("chains must mix for the corollary on trajectories; one is periodic")
-    eta, a, steps = _synchronous_parts(known, eps / math.sqrt(2), start, markov.eta_inf_M)
-    unbiased = _unbiased(known, eps / math.sqrt(2), eta, a)
+    eta, steps, unbiased = _fedlsa_parts(known, eps / math.sqrt(2), start, markov.eta_inf_M)
     fewest, observations = map(math.ceil, round_lengths(markov, problem.dim, eta))
     if not unbiased(fewest):
         raise ArgumentError(
@@ -164,20 +149,13 @@ def _markov(known: Constants, eps: float, start: float) -> Setting:
     return FedLSA(eta, q * updates), T, q
 
 
-def _unbiased(known: Constants, eps: float, eta: float, a: float) -> Callable[[int], bool]:
-    """Whether H local steps keep the bias and its fluctuation to their share, at every round."""
-    fluctuation = math.sqrt(2 * eta * theorem_inputs(known.problem, eta).Sigma_A / a)
-
-    def allowed(H: int) -> bool:
-        return (1 + fluctuation) * largest_bias(known.problem, eta, H, a) <= BIAS * eps
-
-    return allowed
-
-
-def _synchronous_parts(
+def _fedlsa_parts(
     known: Constants, eps: float, start: float, at_most: float = math.inf
-) -> tuple[float, float, int]:
-    """eta from the two noise terms, a(eta), and the local steps in all, T H, from the transient."""
+) -> tuple[float, int, Callable[[int], bool]]:
+    """eta from the two noise terms, the local steps in all, T H, from the transient, and whether H keeps to its share.
+
+    H local steps are allowed if the bias and its fluctuation are small at every round.
+    """
     if math.isnan(known.sigma_eps):
         raise ArgumentError("every agent must have a theta_star_c for th:2nd_moment_no_cv_constants; one has none")
 
@@ -187,8 +165,13 @@ def _synchronous_parts(
         return eta <= at_most and math.sqrt(eta / given.a) * root <= NOISE * eps
 
     eta = _largest_step(known, noise_is_small)
-    a = known.stability(eta)
-    return eta, a, _decay(math.log1p(-eta * a), start, TRANSIENT * eps)
+    given = theorem_inputs(known.problem, eta)
+    fluctuation = math.sqrt(2 * eta * given.Sigma_A / given.a)
+
+    def unbiased(H: int) -> bool:
+        return (1 + fluctuation) * largest_bias(known.problem, eta, H, given.a) <= BIAS * eps
+
+    return eta, _decay(math.log1p(-eta * given.a), start, TRANSIENT * eps), unbiased
 
 
 def _scafflsa(known: Constants, eps: float, start: float) -> Setting:
@@ -234,18 +217,20 @@ def _largest_step(known: Constants, allowed: Callable[[float], bool]) -> float:
     def good(eta: float) -> bool:
         return eta * known.stability(eta) <= 0.5 and allowed(eta)
 
-    high = 1 / known.L
-    if good(high):
-        return high
+    return 1 / known.L if good(1 / known.L) else _bracket(good, 1 / known.L, 1e-12)[0]
+
+
+def _bracket(below: Callable[[float], bool], high: float, digits: float) -> tuple[float, float]:
+    """Numbers up to `high`, which is not below an edge, on its two sides, as near to each other as these digits."""
     low = high / 2
-    while not good(low):
+    while not below(low):
         low, high = low / 2, low
         if low < 1e-300:
             raise ArgumentError("epsilon must be larger for a step size to exist in floating-point numbers")
-    while high - low > 1e-12 * low:
-        middle = (low + high) / 2
-        low, high = (middle, high) if good(middle) else (low, middle)
-    return low
+    while high > (1 + digits) * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return low, high
 
 
 def _last(allowed: Callable[[int], bool], limit: int) -> int:

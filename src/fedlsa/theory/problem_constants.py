@@ -216,11 +216,7 @@ def stability(problem: Problem, step_size: float) -> float:
 
         E[(I - eta A)^T (I - eta A)] = (I - eta A_bar_c)^T (I - eta A_bar_c) + eta^2 Sigma_A_c.
     """
-    checks.instance("problem", problem, Problem, "a fedlsa problem")
-    eta = checks.real("step_size", step_size, above=0)
-    held = problem.table_weights > 0
-    noise = [_matrix_noise(problem, m, span)[0] for m, span in enumerate(problem.spans()) if held[m]]
-    return stability_rate(problem.table_A_bar[held], np.stack(noise), eta)
+    return constants(problem).stability(checks.real("step_size", step_size, above=0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
