@@ -4,8 +4,8 @@ Every method is the same recursion. In round t each agent c starts from the shar
 
     theta_hat <- theta_hat - eta_t (A(z) theta_hat - b(z) - xi_c);
 
-the server averages, mean = sum_c w_c theta_hat_c, and takes its step, theta <- server(theta, mean) (by default the mean
-itself); each agent then does xi_c <- xi_c + gain_t (mean - theta_hat_c), which keeps sum_c w_c xi_c = 0.
+the server averages, mean = sum_c w_c theta_hat_c, and makes it the next theta, unless it has a step or a memory of its
+own; each agent then does xi_c <- xi_c + gain_t (mean - theta_hat_c), which keeps sum_c w_c xi_c = 0.
 
 When only m of the N agents take part, they are drawn uniformly without replacement, whatever their weights; it is the
 average that is weighted. With change_c = theta_hat_c - theta for those who take part and 0 for the others,
@@ -17,7 +17,8 @@ which is the rule above when m = N. The expected mean is that of all agents, so 
 and sum_c w_c xi_c = 0 still. One participant is enough for control variates to find theta_star; with one local step
 this is the SAGA rule.
 
-A new method says how long its rounds are and what its gain is; docs/extending.md shows one in 50 lines.
+A new method says how long its rounds are and what its gain is; docs/extending.md shows one in 50 lines. `stages` makes
+of it the list of algorithms/stages.py, on which theory computes.
 """
 
 from __future__ import annotations
@@ -27,14 +28,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from ..value_objects import Settings
+from .stages import LONGEST_ROUND, Geometric, Lengths, Linear, Local, Private, Sample, Shared, Stage
 
-Lengths = NDArray[np.int64]
 EVERYTHING = frozenset({"theory", "plan", "fit", "network"})  # what a method can support beyond being simulated
 
 
@@ -83,7 +83,7 @@ class Algorithm(Settings, ABC):
     supports: ClassVar[frozenset[str]] = frozenset()  # of `EVERYTHING`; a subclass does not inherit it
     length: ClassVar[str] = ""  # the field that sets how long rounds are
     random_lengths: ClassVar[bool] = False  # whether `observations` looks at its `uniform`
-    server_step: ClassVar[Any] = None  # a plain function (theta, mean, parameters) that overwrites theta
+    server_step: ClassVar[Any] = None  # a plain function (theta, mean, parameters) that overwrites theta: no theory
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -103,16 +103,76 @@ class Algorithm(Settings, ABC):
         if self.average_after is not None:
             object.__setattr__(self, "average_after", checks.integer("average_after", self.average_after))
 
-    @abstractmethod
+    def round_steps(self) -> int | Geometric:
+        """The local steps of a round where every observation makes one, or the law of their number."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how long its rounds are")
+
     def observations(self, uniform: Floats, thin: int) -> Lengths:
         """How many observations each agent receives in a round; every `thin`-th of them makes an update.
 
         uniform : one number in [0, 1) for each round, drawn from the seed. Returns (len(uniform),).
         """
+        H = self.round_steps()
+        if isinstance(H, Geometric):
+            received = min(thin, LONGEST_ROUND) * H.draw(uniform)
+            return np.minimum(received, LONGEST_ROUND).astype(np.int64)
+        if thin > H:
+            raise ArgumentError(f"local_steps must be at least thin, {thin}, or a round makes no update; got {H}")
+        return np.full(len(uniform), H)
 
     @abstractmethod
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
-        """The factor by which control variates are corrected, per round; eta, updates and the result have one shape."""
+        """The factor by which control variates are corrected; eta, updates and the result have one shape."""
+
+    def server(self) -> tuple[tuple[tuple[float, ...], ...], tuple[float, ...]]:
+        """The server's memory, as `Linear` has it: how it goes on by itself, and how the agents' change moves it."""
+        return ((1.0,),), (1.0,)
+
+    def agent_factors(self, agents: int) -> tuple[Floats, Floats] | None:
+        """Where agents differ: (N,), step size of each over that of the round, and (N,), length of its rounds."""
+        return None
+
+    def stages(self, eta: float, agents: int, upload_noise: float = 0.0) -> tuple[Stage, ...]:
+        """A round with step size eta and independent observations, in the order in which it is drawn and run.
+
+        agents : N; upload_noise : standard deviation of what each agent adds to each coordinate of its upload
+
+        >>> shared, local, linear = fl.Scaffnew(0.1, 0.5).stages(0.1, agents=3)
+        >>> local, linear.gain
+        (Local(step_size=0.1, steps=Geometric(probability=0.5)), 5.0)
+        """
+        own = type(self)
+        if self.server_step is not None or own.observations is not Algorithm.observations:
+            name = "server_step" if self.server_step is not None else "observations"
+            raise ArgumentError(f"algorithm must say server() and round_steps() for theory; got {own.__name__}.{name}")
+        H, m = self.round_steps(), self.taking_part(agents)
+        length = np.arange(1, 3) if isinstance(H, Geometric) else np.array([H])
+        step_size, steps = self.of_agents(np.full(len(length), eta), length, agents)
+        gain = np.asarray(self.gain(step_size.ravel(), steps.ravel()), np.float64).reshape(step_size.shape)
+        if (gain != gain[:1]).any():
+            raise ArgumentError(f"gain of {own.__name__} must not depend on a random length; got {checks.show(gain)}")
+        each = step_size.ndim > 1
+        stages: list[Stage | None] = [
+            Shared(H) if isinstance(H, Geometric) else None,
+            Local(step_size[0] if each else float(eta), H if isinstance(H, Geometric) or not each else steps[0]),
+            Private(upload_noise) if upload_noise else None,
+            Shared(Sample(m, agents)) if m < agents else None,
+            Linear(*self.server(), gain[0] if each else float(gain[0])),
+        ]
+        return tuple(stage for stage in stages if stage is not None)
+
+    def of_agents(self, eta: Floats, observations: Lengths, agents: int) -> tuple[Floats, Lengths]:
+        """Step sizes and lengths of rounds, (T,) each, as those of the agents: (T, N) where `agent_factors` says so."""
+        factors = self.agent_factors(agents)
+        if factors is None:
+            return eta, observations
+        name = type(self).__name__
+        if self.random_lengths:
+            raise ArgumentError(f"agent_factors of {name} must be None where lengths are random; got {factors}")
+        f, g = (checks.array(f"agent_factors of {name}", each, (agents,)) for each in factors)
+        if not (f > 0).all() or not (g > 0).all():
+            raise ArgumentError(f"agent_factors of {name} must be above 0; got {min(f.min(), g.min()):g}")
+        return np.outer(eta, f), np.maximum(1, np.rint(np.outer(observations, g))).astype(np.int64)
 
     @classmethod
     def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
@@ -122,7 +182,8 @@ class Algorithm(Settings, ABC):
     @property
     def mean_steps(self) -> float:
         """Local steps of a round in the mean, where every observation makes one."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how long its rounds are in the mean")
+        steps = self.round_steps()
+        return steps.mean if isinstance(steps, Geometric) else steps
 
     def server_parameters(self) -> tuple[float, ...]:
         """The numbers that `server_step` receives as its third argument."""
@@ -172,16 +233,9 @@ class FixedRounds(Algorithm):
     def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
         return cls(step_size, local_steps=local_steps, **options)
 
-    @property
-    def mean_steps(self) -> int:
-        return self.local_steps
-
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "local_steps", checks.integer("local_steps", self.local_steps, at_least=1))
 
-    def observations(self, uniform: Floats, thin: int) -> Lengths:
-        H = self.local_steps
-        if thin > H:
-            raise ArgumentError(f"local_steps must be at least thin, {thin}, or a round makes no update; got {H}")
-        return np.full(len(uniform), H)
+    def round_steps(self) -> int:
+        return self.local_steps

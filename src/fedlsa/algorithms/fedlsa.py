@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checks import Floats
-from .base import EVERYTHING, FixedRounds, Lengths
+from .base import EVERYTHING, FixedRounds
+from .stages import Lengths
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..checks import Floats
-from .base import EVERYTHING, FixedRounds, Lengths
+from .base import EVERYTHING, FixedRounds
+from .stages import Lengths
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
-
 from .. import checks
 from ..checks import Floats
-from .base import EVERYTHING, Algorithm, Lengths, PowerStep
-
-LONGEST_ROUND = 2**62  # observations in a round, which an integer holds; no engine runs that many
+from .base import EVERYTHING, Algorithm, PowerStep
+from .stages import Geometric, Lengths
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,21 +35,12 @@ class Scaffnew(Algorithm):
     def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
         return cls(step_size, probability=1 / local_steps, **options)
 
-    @property
-    def mean_steps(self) -> float:
-        return 1 / self.probability
-
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "probability", checks.real("probability", self.probability, above=0, at_most=1))
 
-    def observations(self, uniform: Floats, thin: int) -> Lengths:
-        p = self.probability
-        if p == 1:
-            return np.full(len(uniform), min(thin, LONGEST_ROUND))
-        tails = np.floor(np.log1p(-uniform) / np.log1p(-p))  # P(tails >= k) = (1 - p)^k
-        received = min(thin, LONGEST_ROUND) * (1 + tails)
-        return np.minimum(received, LONGEST_ROUND).astype(np.int64)
+    def round_steps(self) -> Geometric:
+        return Geometric(self.probability)
 
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
         return self.probability / eta
