@@ -210,7 +210,9 @@ def test_a_reproduction_that_is_killed_anywhere_is_given_again(quick, tmp_path, 
     one = replace(first, tables=(replace(first.tables[0], cells=tiny.cells(0, 1)),))
 
     def run(out):
-        experiments.reproduce(["one"], tiny.SCALES[:1], out / "out", experiments.Local(), catalogue={"one": one})
+        experiments.reproduce(
+            ["one"], tiny.SCALES[:1], out / "out", experiments.LocalExecutor(), catalogue={"one": one}
+        )
 
     (tmp_path / "first").mkdir()
     states = states_of(lambda: run(tmp_path / "first"), tmp_path / "first", monkeypatch)

@@ -8,7 +8,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ClusterError, MissingExtraError, SingularSystemError
-from fedlsa.experiments import Cell, Local, Store, run
+from fedlsa.experiments import Cell, LocalExecutor, Store, run
 from fedlsa.experiments.executor import Cluster
 
 HERE = importlib.util.find_spec("ray") is not None
@@ -86,7 +86,7 @@ def test_a_node_that_dies_in_the_middle_costs_nothing_but_time(tmp_path, two_nod
     assert killed[0] >= 4, "too few cells were left when the node died"
     assert len(alive(1)) == 1
     assert progress.computed == len(CELLS)
-    run({"all": CELLS}, Store(tmp_path / "local"), Local())
+    run({"all": CELLS}, Store(tmp_path / "local"), LocalExecutor())
     assert content(tmp_path / "ray") == content(tmp_path / "local")
 
 

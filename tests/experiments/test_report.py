@@ -11,7 +11,7 @@ import pytest
 import tiny
 
 from fedlsa.errors import ArgumentError, UnknownNameError
-from fedlsa.experiments import EXPERIMENTS, Local, Outcome, Scale, Verdict, reproduce
+from fedlsa.experiments import EXPERIMENTS, LocalExecutor, Outcome, Scale, Verdict, reproduce
 from fedlsa.experiments.experiment import interval, verdict_words
 from fedlsa.experiments.report_cards import deciding_chart, explorer_settings
 from fedlsa.experiments.report_page import claims, page
@@ -60,7 +60,7 @@ class Reader(HTMLParser):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
-    outcomes, _ = reproduce(["one", "two", "wrong"], tiny.SCALES, out, Local(), catalogue=CATALOGUE)
+    outcomes, _ = reproduce(["one", "two", "wrong"], tiny.SCALES, out, LocalExecutor(), catalogue=CATALOGUE)
     return out, outcomes, (out / "report" / "index.html").read_text()
 
 
@@ -241,7 +241,9 @@ def test_every_label_has_the_number_that_the_paper_prints():
 
 
 def test_equal_outcomes_give_equal_bytes_without_dates(made, tmp_path):
-    again, _ = reproduce(["one", "two", "wrong"], tiny.SCALES, tmp_path / "elsewhere", Local(), catalogue=CATALOGUE)
+    again, _ = reproduce(
+        ["one", "two", "wrong"], tiny.SCALES, tmp_path / "elsewhere", LocalExecutor(), catalogue=CATALOGUE
+    )
     assert page(again) == made[2]
     assert not re.search(r"20\d\d-\d\d", made[2])
     assert str(made[0]) not in made[2]

@@ -16,7 +16,7 @@ import xarray as xr
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ResultFileError, UnknownNameError
-from fedlsa.experiments import Cell, Local, Scale, Store, cells, compute, reproduce, run
+from fedlsa.experiments import Cell, LocalExecutor, Scale, Store, cells, compute, reproduce, run
 from fedlsa.experiments.cells import KINDS
 from fedlsa.experiments.computations import updates
 from fedlsa.experiments.executor import processes
@@ -39,7 +39,7 @@ def groups(*names):
 
 
 def test_a_cell_that_several_panels_share_is_computed_once(tmp_path, log):
-    progress = run(groups("one", "two"), Store(tmp_path / "cells"), Local())
+    progress = run(groups("one", "two"), Store(tmp_path / "cells"), LocalExecutor())
     every = {cell for held in groups("one", "two").values() for cell in held}
     assert sorted(log()) == sorted(cell.key for cell in every)
     assert progress.computed == len(every) == 13
@@ -52,14 +52,18 @@ def test_processes_beside_this_one_compute_the_same_bytes_each_cell_once(tmp_pat
     limits = [QUICK.cell("limit", n, True, method="scafflsa", step_size=0.1, local_steps=3) for n in (1, 2, 3)]
     mixed = [exact, Cell("simulate", {**exact.settings, "seeds": 2}), *limits, exact]
     with processes(2) as pool:
-        folders = {"here": Local(), "beside": Local(pool=pool), "both": Local({"engine": "auto"}, pool)}
+        folders = {
+            "here": LocalExecutor(),
+            "beside": LocalExecutor(pool=pool),
+            "both": LocalExecutor({"engine": "auto"}, pool),
+        }
         for folder, executor in folders.items():
             done = run({"all": mixed}, Store(tmp_path / folder), executor)
             assert done.computed == 5
             assert done.groups == {"all": [5, 5]}
         broken = QUICK.cell("limit", 2, True, method="scafflsa", step_size=-1.0, local_steps=3)
         with pytest.raises(ArgumentError, match="step_size"):
-            run({"all": [broken, *limits]}, Store(tmp_path / "broken"), Local(pool=pool))
+            run({"all": [broken, *limits]}, Store(tmp_path / "broken"), LocalExecutor(pool=pool))
     made = [{path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()} for folder in folders]
     assert made[0] == made[1] == made[2]
     assert len(made[0]) == 5
@@ -80,26 +84,26 @@ def test_the_largest_cells_are_handed_out_first():
 
     limits = [QUICK.cell("limit", n, True, method="fedlsa", step_size=0.1, local_steps=3) for n in (10, 1000, 100)]
     cells, pool = [simulation(5), *limits, simulation(50)], Pool()
-    done = list(Local(pool=pool)(cells, lambda cell, share: None))
+    done = list(LocalExecutor(pool=pool)(cells, lambda cell, share: None))
     assert pool.submitted == (cells[4], cells[0], limits[1], limits[2], limits[0])
     assert {cell for cell, _, _ in done} == set(cells)
 
 
 def test_what_is_stored_is_not_computed_again_and_what_is_damaged_is(tmp_path, log):
-    first = run(groups("one"), Store(tmp_path / "cells"), Local())
+    first = run(groups("one"), Store(tmp_path / "cells"), LocalExecutor())
     store, victim = Store(tmp_path / "cells"), tiny.place(QUICK, 3)
     raw = bytearray(store.path(victim).read_bytes())
     raw[len(raw) // 2 :] = b""
     store.path(victim).write_bytes(raw)
     before = len(log())
-    again = run(groups("one", "two"), store, Local())
+    again = run(groups("one", "two"), store, LocalExecutor())
     assert log()[before:] == [victim.key, *(tiny.place(QUICK, i).key for i in range(8, 12))]
     assert (first.computed, again.computed) == (9, 5)
 
 
 def test_cells_of_other_code_are_not_used_and_removed_where_that_is_asked_for(tmp_path, log, monkeypatch):
     def ran(clean=False):
-        return reproduce(["one"], [QUICK], tmp_path, Local(), catalogue=tiny.CATALOGUE, clean=clean)[1].computed
+        return reproduce(["one"], [QUICK], tmp_path, LocalExecutor(), catalogue=tiny.CATALOGUE, clean=clean)[1].computed
 
     assert (ran(), ran()) == (9, 0)
     monkeypatch.setattr("fedlsa.experiments.cells.code", lambda kind: f"other {kind}")
@@ -176,7 +180,7 @@ def test_the_store_keeps_no_more_in_memory_than_it_may_and_forgets_nothing(tmp_p
 
 def test_a_result_from_the_store_is_the_one_that_was_computed(tmp_path, log):
     cell = tiny.real(QUICK)
-    run({"one": [cell]}, Store(tmp_path), Local())
+    run({"one": [cell]}, Store(tmp_path), LocalExecutor())
     settings = cell.settings
     p = fl.problems.garnet(**settings["problem"])
     alone = fl.simulate(p, fl.SCAFFLSA(0.1, 10), rounds=20, record=20, seeds=3)
@@ -197,7 +201,7 @@ def test_an_error_in_a_cell_leaves_what_was_done_before_it(tmp_path, log):
     bad = Cell("tiny", {"place": "nowhere", "seeds": 3})
     store = Store(tmp_path)
     with pytest.raises(TypeError):
-        run({"one": [tiny.place(QUICK, 0), bad, tiny.place(QUICK, 1)]}, store, Local())
+        run({"one": [tiny.place(QUICK, 0), bad, tiny.place(QUICK, 1)]}, store, LocalExecutor())
     assert Store(tmp_path).has(tiny.place(QUICK, 0))
     assert not Store(tmp_path).has(tiny.place(QUICK, 1))
 
@@ -205,17 +209,17 @@ def test_an_error_in_a_cell_leaves_what_was_done_before_it(tmp_path, log):
 def test_two_runs_do_not_work_in_one_folder_at_once(tmp_path, log):
     def while_running(progress):
         with pytest.raises(ResultFileError, match="another run is at work"):
-            reproduce(["two"], [QUICK], tmp_path / "out", Local(), catalogue=tiny.CATALOGUE)
+            reproduce(["two"], [QUICK], tmp_path / "out", LocalExecutor(), catalogue=tiny.CATALOGUE)
 
-    reproduce(["one"], [QUICK], tmp_path / "out", Local(), while_running, catalogue=tiny.CATALOGUE)
-    reproduce(["one"], [QUICK], tmp_path / "out", Local(), catalogue=tiny.CATALOGUE)
+    reproduce(["one"], [QUICK], tmp_path / "out", LocalExecutor(), while_running, catalogue=tiny.CATALOGUE)
+    reproduce(["one"], [QUICK], tmp_path / "out", LocalExecutor(), catalogue=tiny.CATALOGUE)
 
 
 def test_what_an_interrupted_writer_left_is_cleared_away(tmp_path, log):
     for folder in ("cells", "figures/paper", "report"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / ".x.nc.0123abcd.part").write_text("half")
-    reproduce(["one"], [QUICK], tmp_path, Local(), catalogue=tiny.CATALOGUE)
+    reproduce(["one"], [QUICK], tmp_path, LocalExecutor(), catalogue=tiny.CATALOGUE)
     assert not list(tmp_path.rglob("*.part"))
 
 

@@ -316,7 +316,7 @@ def calls():
         "Cell": lambda: call(fl.experiments.Cell, "exact", CELL),
         **{type(o).__name__: lambda o=o: call(type(o), **given(o)) for o in given_outright()},
         "Store": lambda: call(fl.experiments.Store, Path("cells"), 100),
-        "Local": lambda: call(fl.experiments.Local, None),
+        "LocalExecutor": lambda: call(fl.experiments.LocalExecutor, None),
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from .. import checks, experiments
-from ..experiments import Local, Outcome, Scale, Store, experiment
+from ..experiments import LocalExecutor, Outcome, Scale, Store, experiment
 from ..experiments.executor import FOLDERS, Cluster, Executor, RunProgress, Watch, processes
 from ..figures import theme
 from ..problems.garnets import PRESETS
@@ -97,7 +97,7 @@ def reproduce(
     scales = [Scale(kind, count, quick, many) for kind in kinds]
     try:
         with display() as watch, processes(abreast) as pool:
-            executor: Executor = Local(how, pool) if ray is None else Cluster(ray, how)
+            executor: Executor = LocalExecutor(how, pool) if ray is None else Cluster(ray, how)
             outcomes, progress = experiments.reproduce(names, scales, out, executor, watch, pool=pool, clean=clean)
     except KeyboardInterrupt:
         print(f"fedlsa: what is done is kept in {out}; the same command goes on from there", file=sys.stderr)

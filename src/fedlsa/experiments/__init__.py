@@ -6,7 +6,7 @@ True
 
 from .catalogue import EXPERIMENTS
 from .cells import Cell, Results, Store, compute, computes
-from .executor import Local, reproduce, run
+from .executor import LocalExecutor, reproduce, run
 from .experiment import Claim, Experiment, Outcome, Picture, Scale, Table, Verdict
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "Cell",
     "Claim",
     "Experiment",
-    "Local",
+    "LocalExecutor",
     "Outcome",
     "Picture",
     "Results",

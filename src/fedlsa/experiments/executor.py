@@ -1,7 +1,7 @@
 """Runs the cells that are missing, and stores each as soon as it is done: kill it at any moment and start it again.
 
-Cells are computed on this machine (`Local`) or on a Ray cluster (`Cluster`), where each is a task, and one whose worker
-or node dies is run again elsewhere.
+Cells are computed on this machine (`LocalExecutor`) or on a Ray cluster (`Cluster`), where each is a task, and one
+whose worker or node dies is run again elsewhere.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ Watch = Callable[[RunProgress], None]
 Executor = Callable[[Sequence[Cell], Tick], Iterator[Done]]  # computes cells in some order, and hands each over once
 
 
-class Local:
+class LocalExecutor:
     """One cell after the other in this process; a simulation uses all threads. how : its engine and threads.
 
     pool : of `processes`, which compute side by side, the largest cells first; simulations that another engine than the
