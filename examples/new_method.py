@@ -25,14 +25,8 @@ class ServerStepSCAFFLSA(fl.SCAFFLSA):
             rule = "server_step_size must be above 0 and at most 1"
             raise fl.errors.ArgumentError(f"{rule}; got {self.server_step_size}")
 
-    def server_parameters(self) -> tuple[float, ...]:
-        return (self.server_step_size,)
-
-    @staticmethod
-    def server_step(theta, mean, parameters):  # runs compiled: loops over numbers, nothing else
-        beta = parameters[0]
-        for i in range(len(theta)):
-            theta[i] += beta * (mean[i] - theta[i])
+    def server(self):  # how theta goes on by itself, and how far the agents' mean change moves it
+        return ((1.0,),), (self.server_step_size,)
 
 
 def main(rounds: int = 400, seeds: int = 20) -> None:

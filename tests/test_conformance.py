@@ -9,15 +9,19 @@ from functools import cache
 import numpy as np
 import pytest
 from new_method import ServerStepSCAFFLSA
+from own_steps import OwnStepsSCAFFLSA
+from server_momentum import MomentumSCAFFLSA
 
 import fedlsa as fl
-from fedlsa.engine.random import uniforms
+from fedlsa.engine.random import participants, uniforms
 
 METHODS = {
     "FedLSA": fl.FedLSA,
     "SCAFFLSA": fl.SCAFFLSA,
     "Scaffnew": lambda step_size, local_steps, **options: fl.Scaffnew(step_size, 1 / local_steps, **options),
     "ServerStepSCAFFLSA": lambda *given, **options: ServerStepSCAFFLSA(*given, server_step_size=0.6, **options),
+    "MomentumSCAFFLSA": lambda *given, **options: MomentumSCAFFLSA(*given, momentum=0.4, **options),
+    "OwnStepsSCAFFLSA": OwnStepsSCAFFLSA,
 }
 SEEDS = (3, 2**40 + 1)  # the second needs both halves of the key
 
@@ -237,8 +241,13 @@ def test_communications_uploads_and_samples_count_what_is_sent_and_received(kind
     assert r["communications"].values.tolist() == [recorded] * 2
     assert r["uploads"].values.tolist() == [[t * m for t in recorded]] * 2
     for s, seed in enumerate(SEEDS):
-        lengths = algorithm.observations(uniforms(seed, 0, T), sampling.thin)
-        received = [lengths[:t].sum() * m / N for t in recorded]
+        lengths = algorithm.observations(uniforms(seed, 0, T), sampling.thin)[:, None] * np.ones(N)
+        if kind == "OwnStepsSCAFFLSA":
+            lengths = np.rint(lengths * np.resize(algorithm.length_factors, N))
+        drawn = np.tile(np.arange(N), (T, 1))
+        if m < N:
+            participants(np.uint64(seed), 0, N, drawn := np.empty((T, m), np.int64))
+        received = [np.take_along_axis(lengths, drawn, 1)[:t].sum() / N for t in recorded]
         np.testing.assert_allclose(r["samples"].values[s], received, rtol=1e-13)
 
 
@@ -250,7 +259,7 @@ def test_the_same_run_gives_the_same_bits(kind, engine, case):
     assert first.identical(second)
 
 
-@cache  # its server step is compiled once
+@cache
 def without_correction(method):
     return type("Plain", (method,), {"gain": lambda self, eta, updates: 0 * eta})
 
@@ -258,14 +267,16 @@ def without_correction(method):
 @every_method
 @every_case
 def test_with_one_local_step_control_variates_change_nothing(kind, case):
-    """H = 1: sum_c w_c xi_c = 0 drops out of the average, so a method is FedLSA with its own server step."""
+    """H = 1: sum_c w_c xi_c = 0 drops out of the average, so a method is FedLSA with its own server."""
     p, sampling, _, T, options = case
     if OPTIONS[options].keys() & {"participation", "participants"}:
         options = "plain"
     H = sampling.thin
     algorithm = method(kind, H, options)
     plain = method("FedLSA", H, options)
-    if type(algorithm).server_step is not None:
+    if kind == "OwnStepsSCAFFLSA":  # one step of one size for all
+        algorithm = replace(algorithm, step_factors=(1.0,), length_factors=(1.0,))
+    if type(algorithm).server is not fl.Algorithm.server:
         plain = without_correction(type(algorithm))(**vars(algorithm))
     if kind == "Scaffnew":
         algorithm = replace(algorithm, probability=1.0)

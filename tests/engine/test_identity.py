@@ -4,9 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from own_steps import OwnStepsSCAFFLSA
+from server_momentum import MomentumSCAFFLSA
 
 import fedlsa as fl
 from fedlsa.engine import addresses, cpu, cpu_tables
+from fedlsa.engine.simulation import prepare
 
 SEEDS = [5, 0, 2**63 + 5, 17, 9, 2, 31]
 
@@ -22,6 +25,9 @@ METHODS = {
     "Scaffnew": fl.Scaffnew(0.3, 0.2),
     "partial": fl.SCAFFLSA(0.3, 5, participants=19),
     "all options": fl.SCAFFLSA(fl.PowerStep(0.5, 0.2), 5, participation=0.5, projection=2.0, average_after=3),
+    "momentum": MomentumSCAFFLSA(0.1, 5, projection=2.0),
+    "own steps": OwnStepsSCAFFLSA(0.3, 50),
+    "own steps, partial": OwnStepsSCAFFLSA(0.3, 5, participants=19),
 }
 every_method = pytest.mark.parametrize("algorithm", METHODS.values(), ids=METHODS)
 every_sampling = pytest.mark.parametrize("sampling", [fl.IID(), fl.Markov(thin=2)], ids=["IID", "Markov"])
@@ -157,7 +163,7 @@ def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkey
     algorithm = fl.SCAFFLSA(0.3, 5)
     wide = run(problem, algorithm)
     monkeypatch.setattr(cpu_tables, "register_lanes", lambda: 32)
-    assert cpu.shapes(problem, "float64") == (8, 2, 8)
+    assert cpu.shapes(prepare(problem, [algorithm]).jobs[0]) == (8, 2, 8)
     assert wide.identical(run(problem, algorithm))
 
 

@@ -4,6 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
+from own_steps import OwnStepsSCAFFLSA
+from server_momentum import MomentumFedLSA
 
 import fedlsa as fl
 
@@ -65,6 +67,9 @@ CASES = {  # problem, method, sampling, further arguments
     "SCAFFLSA, a ridge": (regression, fl.SCAFFLSA(0.05, 3), IID, {}),
     "SCAFFLSA, dense": (dense, fl.SCAFFLSA(0.05, 3, average_after=3), IID, {}),
     "a server step": (garnet, Halfway(0.1, 3), IID, {}),
+    "momentum": (garnet, MomentumFedLSA(0.1, 3, participants=7, average_after=2), IID, {}),
+    "own steps, trajectories": (garnet, OwnStepsSCAFFLSA(0.1, 6), MARKOV, {}),
+    "own steps, a log, some": (log, OwnStepsSCAFFLSA(0.1, 4, participants=2), fl.Replay(thin=2), {}),
     "divergence before": (garnet, fl.FedLSA(1e120, 2), IID, {}),
     "divergence afterwards": (garnet, fl.FedLSA(1e30, 1), IID, {}),
 }  # fmt: skip

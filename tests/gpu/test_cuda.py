@@ -8,6 +8,8 @@ import warnings
 import numpy as np
 import pytest
 from numba import NumbaPerformanceWarning, config
+from own_steps import OwnStepsFedLSA, OwnStepsSCAFFLSA
+from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
 
 import fedlsa as fl
 from fedlsa.engine import cuda
@@ -68,6 +70,12 @@ CASES = {
     "dense": (lambda: dense(3), fl.SCAFFLSA(0.05, 5), {}),
     "dense, two threads per agent": (lambda: dense(9), fl.FedLSA(0.02, 3), {}),
     "single precision": (garnet, fl.SCAFFLSA(0.1, 5), {"dtype": "float32"}),
+    "momentum": (garnet, MomentumSCAFFLSA(0.1, 4), {}),
+    "momentum, some take part, projected": (garnet, MomentumFedLSA(0.1, 2, participants=2, projection=0.5), {}),
+    "own steps": (lambda: garnet(weights=WEIGHTS), OwnStepsSCAFFLSA(0.1, 4), {"xi_0": True}),
+    "own steps, trajectories": (garnet, OwnStepsSCAFFLSA(0.1, 4, participants=3), {"sampling": fl.Markov(thin=2)}),
+    "own steps, two threads per agent": (lambda: regression(10), OwnStepsFedLSA(0.02, 3), {"dtype": "float32"}),
+    "own steps, dense": (lambda: dense(9), OwnStepsSCAFFLSA(0.02, 2), {}),
 }  # fmt: skip
 
 
@@ -227,11 +235,20 @@ def _job(problem, algorithm):
     return jobs.make_job(problem, algorithm, 2, fl.IID(), outcomes, None, None, arguments)
 
 
-def test_a_method_of_ones_own_runs_with_its_server_step():
-    import new_method
+class Halfway(fl.SCAFFLSA):
+    """A server step of its own: half of the way to the average."""
 
-    a = new_method.ServerStepSCAFFLSA(step_size=0.1, local_steps=3)
-    on_gpu, on_cpu = both(garnet(), a, 2, seeds=1)
+    def server_parameters(self):
+        return (0.5,)
+
+    @staticmethod
+    def server_step(theta, mean, parameters):
+        for i in range(len(theta)):
+            theta[i] += parameters[0] * (mean[i] - theta[i])
+
+
+def test_a_method_of_ones_own_runs_with_its_server_step():
+    on_gpu, on_cpu = both(garnet(), Halfway(0.1, 3), 2, seeds=1)
     np.testing.assert_allclose(on_gpu["theta"], on_cpu["theta"], rtol=0, atol=1e-12)
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from numba import config
+from own_steps import OwnStepsSCAFFLSA
+from server_momentum import MomentumSCAFFLSA
 
 import fedlsa as fl
 from fedlsa.engine import cuda
@@ -38,6 +40,8 @@ CASES = {
     "random lengths, decreasing": (garnet, fl.Scaffnew(fl.PowerStep(0.2, 0.5), 0.5), fl.IID(), "float64"),
     "single precision, averaged": (garnet, fl.SCAFFLSA(0.1, 2, average_after=2), fl.IID(), "float32"),
     "a log": (log, fl.SCAFFLSA(0.1, 1), fl.Replay(), "float64"),
+    "momentum": (garnet, MomentumSCAFFLSA(0.1, 1), fl.IID(), "float64"),
+    "own steps on trajectories": (garnet, OwnStepsSCAFFLSA(0.1, 2), fl.Markov(), "float64"),
     "a server step, projected": (garnet, Halfway(0.1, 1, projection=3.0), fl.IID(), "float64"),
 }
 

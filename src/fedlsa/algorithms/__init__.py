@@ -10,8 +10,9 @@ from .base import Algorithm, FixedRounds, PowerStep
 from .fedlsa import FedLSA
 from .scafflsa import SCAFFLSA
 from .scaffnew import Scaffnew
+from .stages import Linear
 
-__all__ = ["SCAFFLSA", "Algorithm", "FedLSA", "FixedRounds", "PowerStep", "Scaffnew"]
+__all__ = ["SCAFFLSA", "Algorithm", "FedLSA", "FixedRounds", "Linear", "PowerStep", "Scaffnew"]
 METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}  # the one registry
 
 

@@ -147,7 +147,7 @@ class Algorithm(Settings, ABC):
             raise ArgumentError(f"algorithm must say server() and round_steps() for theory; got {own.__name__}.{name}")
         H, m = self.round_steps(), self.taking_part(agents)
         length = np.arange(1, 3) if isinstance(H, Geometric) else np.array([H])
-        step_size, steps = self.of_agents(np.full(len(length), eta), length, agents)
+        step_size, steps = self.of_agents(np.full(len(length), eta), length, 1, agents)
         gain = np.asarray(self.gain(step_size.ravel(), steps.ravel()), np.float64).reshape(step_size.shape)
         if (gain != gain[:1]).any():
             raise ArgumentError(f"gain of {own.__name__} must not depend on a random length; got {checks.show(gain)}")
@@ -161,18 +161,21 @@ class Algorithm(Settings, ABC):
         ]
         return tuple(stage for stage in stages if stage is not None)
 
-    def of_agents(self, eta: Floats, observations: Lengths, agents: int) -> tuple[Floats, Lengths]:
-        """Step sizes and lengths of rounds, (T,) each, as those of the agents: (T, N) where `agent_factors` says so."""
-        factors = self.agent_factors(agents)
+    def of_agents(self, eta: Floats, received: Lengths, thin: int, agents: int) -> tuple[Floats, Lengths]:
+        """Step sizes and observations of rounds, (T,) each, as those of the agents: (T, N) where these differ."""
+        factors, name = self.agent_factors(agents), type(self).__name__
         if factors is None:
-            return eta, observations
-        name = type(self).__name__
+            return eta, received
         if self.random_lengths:
             raise ArgumentError(f"agent_factors of {name} must be None where lengths are random; got {factors}")
-        f, g = (checks.array(f"agent_factors of {name}", each, (agents,)) for each in factors)
-        if not (f > 0).all() or not (g > 0).all():
-            raise ArgumentError(f"agent_factors of {name} must be above 0; got {min(f.min(), g.min()):g}")
-        return np.outer(eta, f), np.maximum(1, np.rint(np.outer(observations, g))).astype(np.int64)
+        f, g = both = checks.array(f"agent_factors of {name}", factors, (2, agents))
+        if both.min() <= 0:
+            raise ArgumentError(f"agent_factors of {name} must be above 0; got {both.min():g}")
+        each = np.maximum(1, np.rint(np.outer(received, g))).astype(np.int64)
+        if each.min() < thin:
+            rule = f"agent_factors of {name} must leave each agent {thin} observations, or a round makes no update"
+            raise ArgumentError(f"{rule}; got {each.min()}")
+        return np.outer(eta, f), each
 
     @classmethod
     def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:

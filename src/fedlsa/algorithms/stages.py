@@ -90,10 +90,9 @@ class Linear(ReadOnly):
     gain: float | Floats = 0.0
 
     def __post_init__(self) -> None:
-        change = checks.array("change", self.change, (len(self.change),))
-        k = len(change)
-        server = checks.array("server", self.server, (k, k))
-        if k == 0 or (server[:, 0] != np.eye(k)[0]).any():
+        server = checks.array("server", self.server, ("k", "k"))
+        change = checks.array("change", self.change, server.shape[:1])
+        if (server[:, :1] != np.eye(len(server), 1)).any() or not len(server):
             rule = "server must have the first column 1, 0, ..., 0: theta stays where nothing moves it"
             raise ArgumentError(f"{rule}; got {checks.show(server[:, :1].ravel().tolist())}")
         object.__setattr__(self, "server", tuple(map(tuple, server.tolist())))

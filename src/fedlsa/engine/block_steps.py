@@ -7,6 +7,8 @@ Put into the s_i this is a triangular system for all of them, solved in the orde
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtrsv
@@ -27,7 +29,7 @@ def block_steps(problem: Problem, sampling: Sampling, outcomes: OutcomeTables, s
     z, received = problem.observations, np.zeros(problem.n_agents, np.int64)
     assert isinstance(z, RankOne)
 
-    def walk(theta: Floats, xi: Floats, active: Integers, eta: np.floating, moments: Integers) -> Floats:
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, moments: Integers) -> Floats:
         out = np.full((len(xi), len(moments), len(theta)), np.nan)
         for c in active:
             theta_hat, done, m = theta, 0, int(problem.assignment[c])

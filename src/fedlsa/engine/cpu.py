@@ -66,7 +66,7 @@ class CpuTask:
         """What is the same for all tasks of a job that have as many seeds."""
         p, a, R = job.problem, job.algorithm, len(job.seeds)
         N, m = p.n_agents, job.participants
-        _, self.G, self.D = shapes(p, job.dtype)
+        _, self.G, self.D = shapes(job)
         self.updates_per_round = job.updates_per_round
         self.work = round_work(job)
         self.groups = -(-m * R // LANES)
@@ -74,7 +74,7 @@ class CpuTask:
         self.agent, self.seed = chain_order(N, R)
         spare = (0, max(0, lanes - N * R))  # idle lanes
         agent, seed = self.lane_order = np.pad(self.agent, spare, constant_values=N - 1), np.pad(self.seed, spare)
-        ahead = m == N and self.updates_per_round <= MOST_DRAWN_AHEAD * N * R
+        ahead = m == N and self.updates_per_round <= MOST_DRAWN_AHEAD * N * R and not job.agents_differ
         stride = lanes + LANES if ahead else LANES  # one more, so that steps do not stand at multiples of a page
         room = int(np.clip(131072 // lanes, 16, DRAWN_AT_ONCE)) if ahead else DRAWN_AT_ONCE
         self.drawn = room * stride * ahead + FETCHED_AHEAD
@@ -83,7 +83,7 @@ class CpuTask:
         record.put(dim=p.dim, D=self.D, seeds=R, agents=N, participants=m, groups=self.groups, whole=m // LANES * R)
         record.put(ahead=int(ahead), room=room, stride=stride, radius=float(a.projection or 0))
         record.put(average_after=-1 if a.average_after is None else a.average_after)
-        record.put(parameters=parameters(a), parameter_count=len(parameters(a)))
+        record.put(parameters=parameters(a), parameter_count=len(parameters(a)), blocks=len(job.server.change))
         record.put(recorded_rounds=np.append(job.recorded, -1), start=seed[:lanes] * self.D)
         self.weights = np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes]
         if m < N:
@@ -108,6 +108,10 @@ class CpuTask:
         put |= {"hat": rows(lanes, dtype), "variates": rows(lanes) if partial else variates, "partial": rows(left)}
         if partial:
             put |= {"pending": rows(R), "all_variates": variates}
+        wide, K = -(-R * D // LANES) * LANES, begin.memory.shape[1]
+        memory = np.zeros((2 * K, wide))
+        memory[:K, : R * D].reshape(K, R, D)[..., :dim] = begin.memory.swapaxes(0, 1)
+        put |= {"memory": memory, "pulled": rows(left if job.agents_differ else 0)}
         if not self.G:
             put |= {"drift": rows(lanes, dtype), "spare": rows(lanes, dtype)}
         record.put(**put)
@@ -129,6 +133,7 @@ class CpuTask:
         state = RunState(
             theta=theta.copy(),
             running=running.copy(),
+            memory=arrays["memory"][: len(arrays["memory"]) // 2, : R * D].reshape(-1, R, D)[..., :dim].swapaxes(0, 1),
             xi=xi,
             shift=shift.copy(),
             scale=np.ones(R),
@@ -169,15 +174,19 @@ class CpuTask:
 
     def begin(self, members: int) -> None:
         """Lay out the next segment, for some threads that share its rounds."""
-        m = self.job.participants
+        N, m, differ = self.job.problem.n_agents, self.job.participants, self.job.agents_differ
         rounds = int(max(1, min(self.job.rounds - self.done, members * SEGMENT_WORK // self.work)))
-        if m < self.job.problem.n_agents:
-            rounds = min(rounds, max(1, MOST_PARTICIPANTS // m))
+        if m < N or differ:
+            rounds = min(rounds, max(1, MOST_PARTICIPANTS // (N if differ else m)))
         self.plan = plan = self.next_rounds(rounds)
+        lengths = plan.observations
+        if differ:
+            self.record.put(own_lengths=lengths[0].astype(np.uint32))
+            lengths = lengths.max(1)
         self.record.put(
             first=plan.first,
             thin=plan.thin,
-            observations=plan.observations,
+            observations=lengths,
             gains=plan.gains,
             step_sizes=plan.step_sizes.astype(self.job.dtype),
             taking_part=plan.participants,
@@ -186,7 +195,7 @@ class CpuTask:
 
     def run(self, member: int, members: int) -> None:
         """A member's part of the segment, until all are done."""
-        cpu_kernel.driver().ctypes(self.record.address, 0, len(self.plan.observations), member, members, 1, 0, 0)
+        cpu_kernel.driver().ctypes(self.record.address, 0, len(self.plan.gains), member, members, 1, 0, 0)
 
     def abandon(self) -> None:
         """Let nobody wait for a member that does not come."""
@@ -196,7 +205,7 @@ class CpuTask:
         """Look at what came of the segment."""
         if self.record.arrays["failed"].any():
             self._report_failure()
-        self._count(self.plan.observations)
+        self._count(self.plan.received)
 
     def advance(self) -> None:
         """Do the next segment of rounds, alone."""
@@ -229,7 +238,7 @@ class CpuTask:
 
 def round_work(job: Job) -> float:
     """Multiply-adds of a round."""
-    D = shapes(job.problem, job.dtype)[2]
+    D = shapes(job)[2]
     return job.updates_per_round * (D * D if isinstance(job.problem.observations, Dense) else D)
 
 

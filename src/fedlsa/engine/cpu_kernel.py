@@ -65,7 +65,7 @@ def driver() -> Any:
                     while done < until:
                         if low == high:
                             low, high = 0, task.room if task.ahead else min(task.room, until - done)
-                            invoke(task.draw, (p, t, g, beyond, address(drawn), high, 0, 0))
+                            invoke(task.draw, (p, t, g, beyond, address(drawn), high, done, 0))
                         n = min(high - low, until - done)
                         invoke(task.step, (p, t, g, beyond, address(drawn), low, n, done))
                         done += n
@@ -116,12 +116,13 @@ def exchange() -> Any:
 
 
 @functools.cache
-def server() -> Any:
+def server(linear: bool, differ: bool) -> Any:
     """The kernel (record, t): average, shift the control variates, look, record.
 
     With change_c = theta_hat_c - theta, mean = theta + (N / m) sum_c w_c change_c over the m who took part, and
     xi_c <- xi_c - gain (change_c - sum_c' w_c' change_c') for all N, where the change of those who did not is 0.
     The groups have done xi_c - gain change_c. The rest is one shift for all agents.
+    linear : the server has a memory, or a share of its own; differ : agents have gains of their own.
     What few methods want stands in kernels of its own, which are compiled when they are wanted.
     """
     sources = SOURCES
@@ -129,12 +130,14 @@ def server() -> Any:
     def serve(p, t, _a, _b, _c, _d, _e, _f):
         sources  # noqa: B018
         task = task_at(p, float64)
-        R, D, now, gain = task.seeds, task.D, task.first + t + 1, task.gains[t]
+        R, D, now, gain = task.seeds, task.D, task.first + t + 1, 1.0 if differ else task.gains[t]
         scale, partial = task.agents / task.participants, task.participants < task.agents
         n, chunks, rest = R * D, task.participants // LANES, task.participants % LANES
         record = task.marks[2] * n if task.recorded_rounds[task.marks[2]] == now else -1
         total = load(task.theta, 0, W)
         total = total - total
+        K, wide = task.blocks, (n + W - 1) // W * W
+        share = K * K  # where in the parameters of a linear server it begins
         for i in range(0, n, W):
             theta = load(task.theta, i, W)
             moved = theta - theta
@@ -144,11 +147,31 @@ def server() -> Any:
             for a in range(rest):
                 part = fma(task.weights[task.whole * LANES + a * R], load(task.partial, (chunks + a) * n + i, W), part)
             moved = moved + part
-            shift = (-gain) * moved
+            pulled = moved
+            if differ:
+                pulled = part - part
+                for k in range(chunks):
+                    pulled = pulled + load(task.pulled, k * n + i, W)
+                for a in range(rest):
+                    weight = task.weights[task.whole * LANES + a * R]
+                    pulled = fma(weight, load(task.pulled, (chunks + a) * n + i, W), pulled)
+            shift = (-gain) * pulled
             if partial:
-                shift = fma(-gain, moved, load(task.shift_all, i, W))
+                shift = fma(-gain, pulled, load(task.shift_all, i, W))
             store(task.shift_all, i, shift)
-            mean = fma(scale, moved, theta)
+            if linear:
+                mean = fma(scale * task.parameters[share], moved, theta)
+                for j in range(1, K):
+                    mean = fma(task.parameters[j], load(task.memory, (j - 1) * wide + i, W), mean)
+                for a in range(1, K):
+                    held = (scale * task.parameters[share + a]) * moved
+                    for j in range(1, K):
+                        held = fma(task.parameters[K * a + j], load(task.memory, (j - 1) * wide + i, W), held)
+                    store(task.memory, (K + a - 2) * wide + i, held)
+                for a in range(K - 1):
+                    store(task.memory, a * wide + i, load(task.memory, (K - 1 + a) * wide + i, W))
+            else:
+                mean = fma(scale, moved, theta)
             store(task.mean, i, mean)
             if task.hook == 0:
                 store(task.theta, i, mean)

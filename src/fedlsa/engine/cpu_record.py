@@ -46,14 +46,17 @@ FIELDS = {
     "radius": float64,  # of the projection; 0: none
     "average_after": int64,  # -1: never
     "parameter_count": int64,
-    "parameters": (float64,),  # what the hook receives
+    "parameters": (float64,),  # what the hook receives; or server, then change, of a linear server
+    "blocks": int64,  # of which its memory is made: theta and what it remembers beside it
+    "memory": (float64,),  # (2 (blocks - 1), R D padded to eights): that, and room for what follows
     # rounds, of engine/schedule.py
     "first": int64,
     "thin": int64,
-    "observations": (int64,),
-    "step_sizes": (REAL,),
+    "observations": (int64,),  # (T,): of the longest round
+    "step_sizes": (REAL,),  # (T,), or (T, N) where agents differ
     "gains": (float64,),
     "taking_part": (int64,),  # (T, m)
+    "own_lengths": (uint32,),  # (N,): observations of a round, where agents differ
     # observations
     "lanes": (uint32,),  # (WORDS, P): what each lane needs to draw
     "chains": (uint32,),  # (WORDS, N): the same of all agents, when only some take part
@@ -77,6 +80,7 @@ FIELDS = {
     "pending": (float64,),  # (R, D): that shift; 0 when only some take part
     # (whole, D): sums over the agents of a group of w_c (theta_hat_c - theta), then (P - 16 whole, D): the differences
     "partial": (float64,),  # of the chains that are left
+    "pulled": (float64,),  # the same, each times its gain, where agents differ
     # the server
     "theta": (float64,),  # (R, D): the shared parameter
     "mean": (float64,),  # (R, D): the last average

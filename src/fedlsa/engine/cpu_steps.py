@@ -17,21 +17,22 @@ from numba import float64, int64, uint32
 
 from .addresses import compiled, pointer, stack
 from .compiled import SOURCES
-from .cpu_record import BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
-from .lanes import KEY_WORDS, columns, pick, random_words, round_keys
+from .cpu_record import AGENT, BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
+from .lanes import KEY_WORDS, columns, pick, random_words, round_keys, where_below, within
 from .memory import add_rows, anew, fetch_ahead, first_lane, gather, integers, load, look_up, rows, rows_of_seeds, store
 from .vectors import align_stack, convert, fma, fold, spread
 
 
 @functools.cache
-def random_draws(moves: bool) -> Any:
-    """The kernel (record, t, g0, g1, out, count): i.i.d. draws, or trajectories where `moves`.
+def random_draws(moves: bool, differ: bool) -> Any:
+    """The kernel (record, t, g0, g1, out, count, done): i.i.d. draws, or trajectories where `moves`.
 
     out[i * stride + lane] = the outcome that the chain of a lane sees i steps from now, for i < count.
+    differ : a lane receives no more than the observations of its own rounds, of which `done` came before.
     """
     sources, room = SOURCES, (DRAWN_AT_ONCE + 8) * LANES
 
-    def draw(p, t, g0, g1, out, count, _a, _b):
+    def draw(p, t, g0, g1, out, count, done, _a):
         sources  # noqa: B018  part of the key of the cache
         task, words, drawn = task_at(p, float64), stack(uint32, room), pointer(out, uint32)
         keys = stack(uint32, KEY_WORDS)
@@ -42,11 +43,16 @@ def random_draws(moves: bool) -> Any:
                 random_words(words, keys, lanes, q, n, i)
             offset = load(lanes, OFFSET * n + q, 16)
             at, to = lanes[OFFSET * n + q] * LANES, q if task.ahead else 0
-            if task.participants < task.agents:  # lanes stand at different places in their blocks: to the front
+            if (
+                differ or task.participants < task.agents
+            ):  # lanes stand at different places in their blocks: to the front
                 at = 0
                 for i in range(0, count * LANES, LANES):
                     store(words, i, gather(words, columns(offset) + i))
             end = offset + count
+            if differ:
+                own = within(gather(task.own_lengths, load(lanes, AGENT * n + q, 16)), done, count)
+                end = offset + own
             store(lanes, BLOCK * n + q, load(lanes, BLOCK * n + q, 16) + (end >> 2))
             store(lanes, OFFSET * n + q, end & 3)
             slot, row, shift = (
@@ -54,12 +60,13 @@ def random_draws(moves: bool) -> Any:
                 load(lanes, ROW * n + q, 16),
                 load(lanes, SHIFT * n + q, 16),
             )
-            for _ in range(count):
+            for i in range(count):
                 word = load(words, at, 16)
                 outcome = row + pick(word, gather(task.slots, slot + (word >> shift)), shift)
                 store(drawn, to, outcome)
                 if moves:
-                    slot = gather(task.successor, outcome)
+                    following = gather(task.successor, outcome)
+                    slot = where_below(i, own, following, slot) if differ else following
                     row = slot
                 at += LANES
                 to += task.stride
@@ -71,19 +78,22 @@ def random_draws(moves: bool) -> Any:
 
 
 @functools.cache
-def log_draws() -> Any:
+def log_draws(differ: bool) -> Any:
     """The same for logs: observation k of a lane is row + k % length."""
     sources = SOURCES
 
-    def draw(p, t, g0, g1, out, count, _a, _b):
+    def draw(p, t, g0, g1, out, count, done, _a):
         sources  # noqa: B018
         task, drawn = task_at(p, float64), pointer(out, uint32)
         lanes, n = task.lanes, task.groups * LANES
         for q in range(g0 * LANES, g1 * LANES):
             row, length = int64(lanes[ROW * n + q]), int64(lanes[LENGTH * n + q])
-            done = 4 * int64(lanes[BLOCK * n + q]) + int64(lanes[OFFSET * n + q])
-            lanes[BLOCK * n + q], lanes[OFFSET * n + q] = (done + count) >> 2, (done + count) & 3
-            k = done % length
+            first = 4 * int64(lanes[BLOCK * n + q]) + int64(lanes[OFFSET * n + q])
+            end = first + count
+            if differ:
+                end = first + max(0, min(count, int64(task.own_lengths[int64(lanes[AGENT * n + q])]) - done))
+            lanes[BLOCK * n + q], lanes[OFFSET * n + q] = end >> 2, end & 3
+            k = first % length
             at = q if task.ahead else q - g0 * LANES
             for _ in range(count):
                 drawn[at] = row + k
@@ -157,8 +167,11 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -
 
 
 @functools.cache
-def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bool) -> Any:
-    """The same for rows of any length, in pieces, chain by chain; or for dense observations."""
+def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bool, differ: bool) -> Any:
+    """The same for rows of any length, in pieces, chain by chain; or for dense observations.
+
+    differ : each agent has its own step size, gain and length of rounds.
+    """
     sources, half = SOURCES, 64 // real.bitwidth
 
     def step(p, t, g0, g1, drawn, first, count, done):
@@ -166,17 +179,22 @@ def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bo
         align_stack()
         task, outcomes = task_at(p, real), pointer(drawn, uint32)
         eta, gain, stride, D, hat, table = task.step_sizes[t], task.gains[t], task.stride, task.D, task.hat, task.rows
+        lanes = task.groups * LANES
         skipped = task.thin - 1 - done % task.thin
         ending = done + count == task.observations[t]
         for q in range(g0 * LANES, g1 * LANES):
-            s, here = task.start[q], q * D
+            s, here, left = task.start[q], q * D, count
+            if differ:
+                c = int64(task.lanes[AGENT * lanes + q])
+                eta, gain = task.step_sizes[t * task.agents + c], task.gains[t * task.agents + c]
+                left = max(0, min(count, int64(task.own_lengths[c]) - done))
             for j in range(0, D, piece):
                 if done == 0:
                     store(hat, here + j, convert(load(task.theta, s + j, piece), real))
                 xi = load(task.variates, here + j, piece) - load(task.pending, s + j, piece)
                 store(task.drift, here + j, eta * convert(xi, real))
             i = first * stride + (q if task.ahead else q % LANES)
-            stop = i + count * stride
+            stop = i + left * stride
             i += skipped * stride
             while i < stop:
                 k = int64(outcomes[i])
@@ -218,6 +236,12 @@ def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bo
                         total_change = total_change - total_change
                     store(task.partial, at, fma(task.weights[q], change, total_change))
                 else:
-                    store(task.partial, (q - (LANES - 1) * task.whole) * D + j, change)
+                    at = (q - (LANES - 1) * task.whole) * D + j
+                    store(task.partial, at, change)
+                if differ:
+                    before = load(task.pulled, at, piece)
+                    if not whole or q % LANES == 0:
+                        before = before - before
+                    store(task.pulled, at, fma((task.weights[q] if whole else 1.0) * gain, change, before))
 
     return compiled(step)

@@ -9,9 +9,10 @@ import numpy as np
 from numba import float32, float64
 from numpy.typing import NDArray
 
+from ..algorithms import Linear
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Dense, Problem
+from ..problems import Dense
 from ..sampling import Markov, Replay
 from . import cpu_kernel, cpu_steps
 from .addresses import align
@@ -37,13 +38,16 @@ def register_lanes() -> int:
     return 256 if AVX512 else 64
 
 
-def shapes(problem: Problem, dtype: str) -> tuple[int, int, int]:
+def shapes(job: Job) -> tuple[int, int, int]:
     """Numbers that are worked on together, chains that step together (0: in pieces, one by one), and dim padded."""
-    d = max(2, 1 << (problem.dim - 1).bit_length())
-    if isinstance(problem.observations, Dense) or d > LONGEST_ROW_IN_REGISTERS:
-        piece = min(d, PIECE)
-        return piece, 0, -(-problem.dim // piece) * piece
-    lanes = register_lanes() * (2 if dtype == "float32" else 1)
+    dim = job.problem.dim
+    d = max(2, 1 << (dim - 1).bit_length())
+    piece = min(d, PIECE)
+    if isinstance(job.problem.observations, Dense) or d > LONGEST_ROW_IN_REGISTERS:
+        return piece, 0, -(-dim // piece) * piece
+    if job.agents_differ:
+        return piece, 0, d
+    lanes = register_lanes() * (2 if job.dtype == "float32" else 1)
     return d, max(1, min(LANES, lanes // (2 * d))), d  # half the registers hold theta_hat, half the rest
 
 
@@ -57,16 +61,18 @@ def from_features(job: Job) -> bool:
 
 def kernels(job: Job) -> dict[str, Any]:
     """The compiled functions for a kind of job, by their fields in the record."""
-    z, (d, G, _), real = job.problem.observations, shapes(job.problem, job.dtype), REAL_TYPE[job.dtype]
+    z, (d, G, _), real, differ = job.problem.observations, shapes(job), REAL_TYPE[job.dtype], job.agents_differ
     dense, differences = isinstance(z, Dense), from_features(job)
     ridged = not isinstance(z, Dense) and z.ridge != 0
     if G:
         step = cpu_steps.rank_one_steps(d, G, real, ridged, differences)
     else:
-        step = cpu_steps.long_steps(d, real, ridged, differences, dense)
-    is_log = isinstance(job.sampling, Replay)
-    draw = cpu_steps.log_draws() if is_log else cpu_steps.random_draws(isinstance(job.sampling, Markov))
-    out = {"draw": draw, "step": step, "serve": cpu_kernel.server()}
+        step = cpu_steps.long_steps(d, real, ridged, differences, dense, differ)
+    if isinstance(job.sampling, Replay):
+        draw = cpu_steps.log_draws(differ)
+    else:
+        draw = cpu_steps.random_draws(isinstance(job.sampling, Markov), differ)
+    out = {"draw": draw, "step": step, "serve": cpu_kernel.server(job.server != Linear(), differ)}
     if job.participants < job.problem.n_agents:
         out["exchange"] = cpu_kernel.exchange()
     if job.algorithm.server_step is not None:
@@ -97,7 +103,7 @@ def observation_tables(job: Job) -> dict[str, Array]:
     Rows that do not stay in the cache: those of u and a row of zeros alone; the place of v is that of what follows.
     Dense: A(z) by columns, padded: rows[(k D + j) D + i] = A[k, i, j]; minus_y[k D + i] = -b[k, i].
     """
-    z, dtype, order, D = job.problem.observations, job.dtype, job.outcomes.order, shapes(job.problem, job.dtype)[2]
+    z, dtype, order, D = job.problem.observations, job.dtype, job.outcomes.order, shapes(job)[2]
     if len(job.outcomes.slots) >= MOST_SLOTS:
         raise ArgumentError(f"problem must have below {MOST_SLOTS} slots to draw from; got {len(job.outcomes.slots)}")
     if isinstance(z, Dense):

@@ -28,6 +28,8 @@ def check_server_step(algorithm: Algorithm, theta: Floats) -> None:
     step, name = type(algorithm).server_step, type(algorithm).__name__
     if step is None:
         return
+    if type(algorithm).server is not Algorithm.server:
+        raise ArgumentError(f"server and server_step must not both be declared; got both of {name}")
     try:
         signature = inspect.signature(step)
     except (TypeError, ValueError):
@@ -54,9 +56,7 @@ def _writes(algorithm: Algorithm, theta: Floats, mean: Floats) -> bool:
 
 
 def apply_server_step(algorithm: Algorithm, theta: Floats, mean: Floats, t: int) -> Floats:
-    """What the server makes of the average in round t : (d,); the mean itself if the method has no step of its own."""
-    if algorithm.server_step is None:
-        return mean
+    """What the method's server step makes of the average in round t : (d,)."""
     theta = theta.copy()
     try:
         with np.errstate(all="ignore"):
@@ -75,7 +75,9 @@ def failure(algorithm: Algorithm, t: int, what: str) -> ArgumentError:
 
 
 def parameters(algorithm: Algorithm) -> Floats:
-    """The third argument of the step."""
+    """The third argument of the step; without one, the rows of a linear server and how change moves it."""
+    if algorithm.server_step is None:
+        return np.concatenate([np.ravel(each) for each in algorithm.server()])
     return np.array(algorithm.server_parameters(), np.float64)
 
 

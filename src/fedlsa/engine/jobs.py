@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
-from ..algorithms import Algorithm, method
+from ..algorithms import Algorithm, Linear, method
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
@@ -52,6 +52,16 @@ class Job:
         return self.algorithm.taking_part(self.problem.n_agents)
 
     @property
+    def server(self) -> Linear:
+        """The server's memory."""
+        return Linear(*self.algorithm.server())
+
+    @property
+    def agents_differ(self) -> bool:
+        """Whether agents have step sizes and lengths of their own."""
+        return self.algorithm.agent_factors(self.problem.n_agents) is not None
+
+    @property
     def updates_per_round(self) -> float:
         """Observations that all agents and seeds receive in a round, in expectation."""
         return expected_updates(self.algorithm, self.sampling, self.problem.n_agents) * len(self.seeds)
@@ -74,7 +84,7 @@ class JobOutcome(NamedTuple):
     """What an engine makes of a job with S seeds and R recorded rounds."""
 
     theta: Floats  # (S, R, d)
-    observed: NDArray[np.int64]  # (S, R): observations received so far by an agent that takes part in every round
+    observed: NDArray[np.int64]  # (S, R): observations received so far, as `Schedule.received` counts them
     state: RunState  # after the last round
 
 
@@ -157,7 +167,8 @@ def make_job(
     numbers = 2 * len(recorded) * (d + 4) + 4 * N * d
     checks.memory("seeds", runs, 8 * numbers, "recorded iterates and the agents' parameters")
     seeds = np.array(arguments["seeds"], np.uint64)
-    start = beginning(problem, sampling, outcomes, seeds, theta, np.zeros((N, d)) if xi is None else xi)
+    memory = len(Linear(*algorithm.server()).change) - 1
+    start = beginning(problem, sampling, outcomes, seeds, theta, np.zeros((N, d)) if xi is None else xi, memory)
     return Job(problem, algorithm, sampling, outcomes, rounds, seeds, recorded, start, own)
 
 
@@ -170,7 +181,8 @@ def _per_seed(name: str, value: ArrayLike, seeds: int, shape: tuple[int, ...]) -
 
 def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arguments: dict[str, Any]) -> None:
     """What a method says of its rounds, tried on 64 of them before the run begins."""
-    lengths, name = typical_observations(algorithm, thin), type(algorithm).__name__
+    each, name = typical_observations(algorithm, thin, agents), type(algorithm).__name__
+    lengths = each if each.ndim == 1 else each.max(1)
     if rounds * sum(map(int, lengths)) >= MOST_OBSERVATIONS * len(lengths):  # exact, however long rounds are
         raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
     mean = sum(map(int, lengths)) / len(lengths)
@@ -188,7 +200,8 @@ def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arg
     if algorithm.average_after is not None and algorithm.average_after > rounds and not goes_on:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     _check_step_size(algorithm, rounds, arguments["dtype"])
-    gains_of(algorithm, algorithm.eta(np.minimum(np.arange(64), rounds - 1)), lengths // thin)
+    etas = algorithm.eta(np.minimum(np.arange(len(lengths)), rounds - 1))
+    gains_of(algorithm, algorithm.of_agents(etas, lengths, thin, agents)[0], each // thin)
 
 
 def _check_step_size(algorithm: Algorithm, rounds: int, dtype: str) -> None:

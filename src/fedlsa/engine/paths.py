@@ -8,6 +8,7 @@ those of `simulate`, drawn one at a time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,7 +78,9 @@ def round_paths(
     N, d = problem.n_agents, problem.dim
     start = checks.array("theta_0", problem.start if theta_0 is None else theta_0, (d,))
 
-    m = algorithm.taking_part(N)
+    m, memory = algorithm.taking_part(N), len(algorithm.server()[1]) - 1
+    if algorithm.agent_factors(N) is not None:
+        raise ArgumentError("algorithm must give all agents rounds of one length; got agent_factors")
     checks.memory("rounds", rounds, 64, "step sizes and lengths of rounds")
     checks.memory("rounds", rounds, 8 * 2 * (N * d + 1) * (points + 1), "the agents' paths")
     _check_work("points of all rounds", rounds * points)
@@ -88,13 +91,14 @@ def round_paths(
     walk = noiseless_steps(problem)
     if noise:
         tables = outcome_tables(problem, IID())
-        begin = beginning(problem, IID(), tables, np.array([seed], np.uint64), start, np.zeros((N, d)))
-        walk = observed_steps(observers(problem, IID(), tables, seed, begin), 1)
+        state = beginning(problem, IID(), tables, np.array([seed], np.uint64), start, np.zeros((N, d)))
+        walk = observed_steps(observers(problem, IID(), tables, seed, state), 1)
 
     theta, xi = np.empty((rounds + 1, d)), np.zeros((rounds + 1, N, d))
     local = np.empty((rounds, N, points + 1, d))
     theta[0] = start
-    for t, (now, inside) in enumerate(run_rounds(problem, algorithm, plan, Iterate.start(start, xi[0]), walk, steps)):
+    begin = Iterate.start(start, xi[0], memory)
+    for t, (now, inside) in enumerate(run_rounds(problem, algorithm, plan, begin, walk, steps)):
         theta[t + 1], xi[t + 1], local[t] = now.theta, now.xi, inside
     return Paths(problem, algorithm, seed, noise, theta, local, steps, xi)
 
@@ -118,7 +122,7 @@ def noiseless_steps(problem: Problem) -> LocalSteps:
             known[eta, h] = S, S @ A
         return known[eta, h]
 
-    def walk(theta: Floats, xi: Floats, active: Integers, eta: np.floating, steps: Integers) -> Floats:
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, steps: Integers) -> Floats:
         out = np.full((len(xi), len(steps), len(theta)), np.nan)
         mine, theta_hat = table[active], np.tile(theta, (len(active), 1))
         for k, h in enumerate(np.diff(steps, prepend=0)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,9 @@ from .run_state import RunState, chain_states
 from .schedule import Schedule, schedule
 
 Integers = NDArray[np.int64]
-# (theta, xi, agents, eta, moments) -> (N, len(moments), d): where each of the agents is after so many observations of a
-# round that begins at theta; NaN for the others
-LocalSteps = Callable[[Floats, Floats, Integers, np.floating, Integers], Floats]
+# (theta, xi, agents, eta, moments) -> (N, points, d): where each of the agents is after so many observations of a round
+# that begins at theta; NaN for the others. eta : of all, or (N,); moments : (points,), or (N, points)
+LocalSteps = Callable[[Floats, Floats, Integers, Any, Integers], Floats]
 AHEAD = 64  # random words of an agent that are made at once
 
 
@@ -88,17 +88,18 @@ def observers(
 def observed_steps(agents: list[Observer], thin: int) -> LocalSteps:
     """Local steps on observations, of which every thin-th makes an update; in the type of theta."""
 
-    def walk(theta: Floats, xi: Floats, active: Integers, eta: np.floating, moments: Integers) -> Floats:
-        out = np.full((len(agents), len(moments), len(theta)), np.nan, theta.dtype)
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, moments: Integers) -> Floats:
+        out = np.full((len(agents), moments.shape[-1], len(theta)), np.nan, theta.dtype)
+        etas, ends = np.broadcast_to(eta, len(agents)), np.broadcast_to(moments, out.shape[:2])
         for c in active:
             theta_hat, h, dtype = theta, 0, theta.dtype
-            for k, until in enumerate(moments):
+            for k, until in enumerate(ends[c]):
                 while h < until:
                     h += 1
                     A, b = agents[c].receive()
                     if h % thin == 0:
                         residual = A.astype(dtype) @ theta_hat - b.astype(dtype) - xi[c].astype(dtype)
-                        theta_hat = theta_hat - eta * residual
+                        theta_hat = theta_hat - etas[c] * residual
                 out[c, k] = theta_hat
         return out
 
@@ -110,17 +111,19 @@ class Iterate(NamedTuple):
 
     theta : (d,), the server's; xi : (N, d), control variates; running : (d,), the mean of theta from `average_after`
     on, and before that where theta began; estimate : (d,), running or theta, whichever the method gives
+    memory : (k - 1, d), what else the server remembers
     """
 
     theta: Floats
     xi: Floats
     running: Floats
     estimate: Floats
+    memory: Floats
     diverged_at: int = -1  # first round whose theta is not finite
 
     @classmethod
-    def start(cls, theta: Floats, xi: Floats) -> Iterate:
-        return cls(theta, xi, theta, theta)
+    def start(cls, theta: Floats, xi: Floats, memory: int = 0) -> Iterate:
+        return cls(theta, xi, theta, theta, np.zeros((memory, len(theta))))
 
 
 def serve(
@@ -137,20 +140,27 @@ def serve(
 
     change : (N, d), theta_hat_c - theta, and 0 for agents that did not take part
     weights : (N,), of the average; scale : N / m where m of N took part (algorithms/base.py says why)
-    gain : of the correction, one for all agents or (N, 1); average : of (weights, change), by default the weighted sum
+    gain : of the correction, one for all agents or (N,); average : of (weights, change), by default the weighted sum
     """
     moved = average(weights, change)
-    mean = now.theta + scale * moved
-    xi = now.xi + gain * (moved - change)  # keeps sum_c w_c xi_c = 0
-    theta = apply_server_step(algorithm, now.theta, mean, t)
+    if np.ndim(gain):
+        pulled = np.reshape(gain, (-1, 1)) * change
+        xi = now.xi + (average(weights, pulled) - pulled)
+    else:
+        xi = now.xi + gain * (moved - change)  # keeps sum_c w_c xi_c = 0
+    server, share = map(np.array, algorithm.server())
+    held = np.outer(share, scale * moved) + server[:, 1:] @ now.memory
+    theta, memory = now.theta + held[0], held[1:]
+    if algorithm.server_step is not None:
+        theta = apply_server_step(algorithm, now.theta, theta, t)
     norm = np.sqrt(theta @ theta)
     if algorithm.projection is not None and norm > algorithm.projection:
         theta = theta * (algorithm.projection / norm)
     diverged_at = t if not np.isfinite(norm) and now.diverged_at < 0 else now.diverged_at
     if algorithm.average_after is None or t < algorithm.average_after:
-        return Iterate(theta, xi, now.running, theta, diverged_at)
+        return Iterate(theta, xi, now.running, theta, memory, diverged_at)
     running = now.running + (theta - now.running) / (t + 1 - algorithm.average_after)
-    return Iterate(theta, xi, running, running, diverged_at)
+    return Iterate(theta, xi, running, running, memory, diverged_at)
 
 
 def run_rounds(
@@ -165,7 +175,7 @@ def run_rounds(
     """One run of a method: Algorithm 1 (algo:fed-lsa), Algorithm 2 (algo:fed-lsa-controlvar-h2), Scaffnew
     (algo:fed-lsa-controlvar-h1), round by round.
 
-    moments : (T, points), at which observations of a round to look at the agents; the last is the round's length.
+    moments : (T, points) or (T, N, points), after which observations agents are looked at; the last ends the round.
     Yields what lasts after each round, and where the agents were within it : (N, points, d).
     """
     now, N = start, problem.n_agents
@@ -189,18 +199,20 @@ def run_seed(job: Job, seed: int, steps: LocalSteps | None = None) -> JobOutcome
     first, received = begin.first, int(begin.received[0])
     rounds = schedule(a, job.sampling, seed, job.rounds - first, p.n_agents, first)
     theta, agents = begin.theta[0], observers(p, job.sampling, job.outcomes, seed, begin)
-    start = now = Iterate(theta, begin.control_variates[0], begin.running[0], theta, int(begin.diverged_at[0]))
+    xi, lost = begin.control_variates[0], int(begin.diverged_at[0])
+    start = now = Iterate(theta, xi, begin.running[0], theta, begin.memory[0], lost)
     if steps is None:
         steps = observed_steps(agents, job.sampling.thin)
-    recorded, estimates, ends = set(job.recorded.tolist()), {first: theta}, rounds.observations[:, None]
+    recorded, estimates, ends = set(job.recorded.tolist()), {first: theta}, rounds.observations[..., None]
     for t, (now, _) in enumerate(run_rounds(p, a, rounds, start, steps, ends, job.dtype), start=first + 1):
         if t in recorded:
             estimates[t] = now.estimate
-    observed = np.append(received, received + np.cumsum(rounds.observations))
+    observed = np.append(received, received + np.cumsum(rounds.received))
     positions = np.array([agent.position for agent in agents])
     state = RunState(
         theta=now.theta[None],
         running=now.running[None],
+        memory=now.memory[None],
         xi=now.xi[None],
         shift=np.zeros((1, p.dim)),
         scale=np.ones(1),

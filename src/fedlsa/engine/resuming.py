@@ -82,7 +82,7 @@ def _new_rounds(record: int | Sequence[int], done: int, rounds: int) -> list[int
 
 def read_state(result: xr.Dataset, seeds: Sequence[int], done: int) -> RunState:
     """The state that a result holds."""
-    lacks = [name for name in results.STATE if name not in result]
+    lacks = [name for name in results.STATE if name not in (*result, "state_memory")]
     if lacks:
         raise ArgumentError('result must hold a state, from fl.simulate(..., keep=("theta", "state")); got one without')
     if result["seed"].values.tolist() != list(seeds):  # each goes on with the random numbers of its own
@@ -90,15 +90,18 @@ def read_state(result: xr.Dataset, seeds: Sequence[int], done: int) -> RunState:
             f"result must hold all {len(seeds)} seeds of its run in their order, {checks.show(list(seeds))}; "
             f"got {checks.show(result['seed'].values.tolist())}"
         )
-    parts = {name.removeprefix("state_"): result[name].transpose(*dims).values for name, dims in results.STATE.items()}
+    held = {name: dims for name, dims in results.STATE.items() if name in result}
+    parts = {name.removeprefix("state_"): result[name].transpose(*dims).values for name, dims in held.items()}
+    parts.setdefault("memory", np.zeros((len(seeds), 0, parts["theta"].shape[-1])))
     return RunState(**parts, rounds=np.full(len(seeds), done), diverged_at=result["diverged_at"].values)
 
 
 def check_state(job: Job) -> None:
     """Refuse what compiled code would trust: positions that are not in the problem's tables."""
     state, S, N, d = job.start, len(job.seeds), job.problem.n_agents, job.problem.dim
-    shapes = [state.theta.shape, state.running.shape, state.xi.shape, state.shift.shape, state.steps.shape]
+    k = len(job.algorithm.server()[1])
+    shapes = [x.shape for x in (state.theta, state.running, state.memory, state.xi, state.shift, state.steps)]
     states = job.outcomes.length[job.problem.assignment]
-    sound = shapes == [(S, d), (S, d), (S, N, d), (S, d), (S, N)] and state.chain.shape == (S, N)
+    sound = shapes == [(S, d), (S, d), (S, k - 1, d), (S, N, d), (S, d), (S, N)] and state.chain.shape == (S, N)
     if not (sound and (state.chain >= 0).all() and (state.chain < states).all() and (state.steps >= 0).all()):
         raise ArgumentError("result must hold the state as simulate gave it; got one that does not fit its problem")

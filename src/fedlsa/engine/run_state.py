@@ -24,14 +24,16 @@ class RunState(NamedTuple):
     """S runs between two rounds; all arrays have one entry per seed.
 
     theta : (S, d), the server's; running : (S, d), its mean from `average_after` on, before that where it began
+    memory : (S, k - 1, d), what else the server remembers
     xi : (S, N, d), shift : (S, d), scale : (S,): the control variates
     steps : (S, N), observations that each agent has received; chain : (S, N), the state of its trajectory, else 0
-    received : (S,), observations of an agent that takes part in every round; rounds : (S,), communications
+    received : (S,), observations as `Schedule.received` counts them; rounds : (S,), communications
     diverged_at : (S,), first round whose theta is not finite, or -1
     """
 
     theta: Floats
     running: Floats
+    memory: Floats
     xi: Floats
     shift: Floats
     scale: Floats
@@ -62,9 +64,15 @@ class RunState(NamedTuple):
 
 
 def beginning(
-    problem: Problem, sampling: Sampling, outcomes: OutcomeTables, seeds: NDArray[np.uint64], theta: Floats, xi: Floats
+    problem: Problem,
+    sampling: Sampling,
+    outcomes: OutcomeTables,
+    seeds: NDArray[np.uint64],
+    theta: Floats,
+    xi: Floats,
+    memory: int = 0,
 ) -> RunState:
-    """The state before the first round; theta : (d,) or (S, d), xi : (N, d) or (S, N, d)."""
+    """The state before the first round; theta : (d,) or (S, d), xi : (N, d) or (S, N, d), memory : k - 1."""
     S, N, d = len(seeds), problem.n_agents, problem.dim
     theta = np.broadcast_to(theta, (S, d))
     none = np.zeros(S, np.int64)
@@ -74,6 +82,7 @@ def beginning(
     return RunState(
         theta,
         theta,
+        memory=np.broadcast_to(0.0, (S, memory, d)),
         xi=np.broadcast_to(xi, (S, N, d)),
         shift=np.broadcast_to(0.0, (S, d)),
         scale=np.ones(S),

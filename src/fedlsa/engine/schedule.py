@@ -26,7 +26,7 @@ class Schedule(NamedTuple):
 
     thin : every thin-th observation makes an update
     n_agents : N; participants : (T, m), the agents that take part, in increasing order; (T, 0) where all N do
-    observations : (T,), how many each of them receives; step_sizes, gains : (T,)
+    observations : (T,), how many each of them receives; step_sizes, gains : (T,); all (T, N) where agents differ
     """
 
     first: int
@@ -39,8 +39,17 @@ class Schedule(NamedTuple):
 
     @property
     def updates(self) -> Integers:
-        """(T,): local steps of each agent that takes part."""
+        """Local steps of each agent that takes part, (T,) or (T, N)."""
         return self.observations // self.thin
+
+    @property
+    def received(self) -> Integers:
+        """(T,): observations of an agent that takes part in all rounds; of all together where agents differ."""
+        if self.observations.ndim == 1:
+            return self.observations
+        taken = self.participants.shape[1] > 0
+        mine = np.take_along_axis(self.observations, self.participants, 1) if taken else self.observations
+        return np.asarray(mine.sum(1))
 
     def active(self, t: int) -> Integers:
         """(m,): the agents that take part in the t-th of these rounds."""
@@ -59,10 +68,11 @@ def schedule(
     """
     key, thin = np.uint64(seed), sampling.thin
     uniform = uniforms(seed, first, rounds) if algorithm.random_lengths else np.zeros(rounds)
-    observations = observations_of(algorithm, uniform, thin)
+    N, observations = n_agents or 0, observations_of(algorithm, uniform, thin)
     eta = algorithm.eta(np.arange(first, first + rounds))
+    if N:
+        eta, observations = algorithm.of_agents(eta, observations, thin, N)
     gain = gains_of(algorithm, eta, observations // thin)
-    N = n_agents or 0
     m = algorithm.taking_part(N) if N else 0
     active = np.empty((rounds, m if m < N else 0), np.int64)
     if m < N:
@@ -86,13 +96,14 @@ def observations_of(algorithm: Algorithm, uniform: Floats, thin: int) -> Integer
 def gains_of(algorithm: Algorithm, eta: Floats, updates: Integers) -> Floats:
     """What a method says of the gains of rounds, checked."""
     rule = f"gain of {type(algorithm).__name__} must be"
-    gains = _one_per_round(rule, algorithm.gain(eta, updates), len(eta)).astype(np.float64)
+    etas, steps = eta.ravel(), updates.ravel()
+    gains = _one_per_round(rule, algorithm.gain(etas, steps), eta.size).astype(np.float64)
     if not np.isfinite(gains).all():
         t = int(np.flatnonzero(~np.isfinite(gains))[0])
         raise ArgumentError(
-            f"{rule} a finite number; got {gains[t]:g} where step_size is {eta[t]:g} and updates are {updates[t]}"
+            f"{rule} a finite number; got {gains[t]:g} where step_size is {etas[t]:g} and updates are {steps[t]}"
         )
-    return gains
+    return gains.reshape(eta.shape)
 
 
 def _one_per_round(rule: str, given: Any, rounds: int) -> NDArray[Any]:
@@ -102,11 +113,13 @@ def _one_per_round(rule: str, given: Any, rounds: int) -> NDArray[Any]:
     return out
 
 
-def typical_observations(algorithm: Algorithm, thin: int) -> Integers:
-    """(64,): how many observations a round receives, at 64 quantiles of its law."""
-    return observations_of(algorithm, np.arange(0.5, 64) / 64, thin)
+def typical_observations(algorithm: Algorithm, thin: int, agents: int) -> Integers:
+    """(64,): how many observations a round receives, at 64 quantiles of its law; (1, N) where agents differ."""
+    lengths = observations_of(algorithm, np.arange(0.5, 64) / 64, thin)
+    own = algorithm.of_agents(np.ones(1), lengths[:1], thin, agents)[1]
+    return own if own.ndim > 1 else lengths
 
 
 def expected_updates(algorithm: Algorithm, sampling: Sampling, n_agents: int) -> float:
     """Observations that all agents of one seed receive in a round, in expectation: the cost of a round."""
-    return algorithm.taking_part(n_agents) * float(np.mean(typical_observations(algorithm, sampling.thin)))
+    return algorithm.taking_part(n_agents) * float(np.mean(typical_observations(algorithm, sampling.thin, n_agents)))

@@ -171,7 +171,7 @@ def result_of(job: Job, outcome: JobOutcome, keep: Sequence[str]) -> xr.Dataset:
         rounds=job.recorded,
         seeds=job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds,
         theta=outcome.theta,
-        samples=outcome.observed * (job.participants / job.problem.n_agents),
+        samples=outcome.observed * ((1 if job.agents_differ else job.participants) / job.problem.n_agents),
         diverged_at=outcome.state.diverged_at,
         xi=outcome.state.control_variates if "xi" in keep else None,
         state=outcome.state._asdict() if "state" in keep else None,

@@ -30,6 +30,7 @@ LABELS = {
     "xi": ("final control variates", "xi_c of each agent after the last round"),
     "state_theta": ("theta at the end", "what the server holds after the last round"),
     "state_running": ("running mean", "of theta from average_after on; before that, where theta began"),
+    "state_memory": ("memory of the server", "what it remembers beside theta after the last round"),
     "state_xi": ("control variates at the end", "scale (xi_c + shift), as the engine holds them"),
     "state_shift": ("shift", "of state_xi"),
     "state_scale": ("scale", "of state_xi"),
@@ -42,6 +43,7 @@ LABELS = {
 STATE = {  # what a run needs to go on, and its dimensions; how many rounds are done is among the arguments
     "state_theta": ("seed", "dim"),
     "state_running": ("seed", "dim"),
+    "state_memory": ("seed", "memory", "dim"),  # only where there is one
     "state_xi": ("seed", "agent", "dim"),
     "state_shift": ("seed", "dim"),
     "state_scale": ("seed",),
@@ -128,11 +130,12 @@ def assemble(
     values["diverged_at"] = (("seed",), _shaped("diverged_at", diverged_at, (S,)))
     if xi is not None:
         values["xi"] = (("seed", "agent", "dim"), _shaped("xi", xi, (S, N, d)))
-    sizes = {"seed": S, "agent": N, "dim": d}
     if state is not None:
+        sizes = {"seed": S, "agent": N, "dim": d, "memory": state["memory"].shape[1]}
         for name, dims in STATE.items():
             shape = tuple(sizes[n] for n in dims)
-            values[name] = (dims, _shaped(name, state[name.removeprefix("state_")], shape))
+            if shape[1:2] != (0,):  # most servers remember nothing
+                values[name] = (dims, _shaped(name, state[name.removeprefix("state_")], shape))
     return xr.Dataset(
         {name: (dims, value, _label(name)) for name, (dims, value) in values.items()},
         coords={"seed": ("seed", seeds, _label("seed")), "rounds": ("rounds", rounds, _label("rounds"))},

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...algorithms import Linear
 from ...problems import Dense, Problem
 from ...sampling import IID, Markov, Replay
 from ..cpu_tables import dense_columns, padded
@@ -50,7 +51,9 @@ class Kind:
     stay : whether every agent has its own threads for the whole run
     extras : whether steps vary, observations are skipped, or iterates are projected or averaged
     single : whether all rounds have one step, which is then known when compiling
-    method : whose server step runs, if it has one; threads : of a block; parts : blocks of a (job, seed)
+    method : whose server step runs, if it has one; blocks : of a linear server's memory, 0 where it takes the mean
+    differ : whether agents have step sizes and lengths of their own
+    threads : of a block; parts : blocks of a (job, seed)
     team : threads that serve an agent, L or a whole warp, which then runs segments of a round at the same time
     """
 
@@ -66,6 +69,8 @@ class Kind:
     single: bool
     dtype: str
     method: Any
+    blocks: int
+    differ: bool
     threads: int
     parts: int
     team: int
@@ -103,7 +108,7 @@ DeviceTables = namedtuple(
 # What changes, for all chains (steps, position, xi) or for all blocks; record_rounds end in -1 in each block
 DeviceState = namedtuple(
     "DeviceState",
-    "steps, position, xi, shift, theta, running, diverged, recorded, record_rounds, out, sums, arrived",
+    "steps, position, xi, shift, theta, running, memory, diverged, recorded, record_rounds, out, sums, arrived",
 )
 
 
@@ -126,7 +131,7 @@ def shares(job: Job, most_blocks: int) -> tuple[int, int, int, int]:
 
     E = MOST_COORDINATES
     turns = -(-m * threads(E) // MOST_THREADS)
-    if turns * job.updates_per_round / (len(job.seeds) * m) < SPREAD_STEPS:
+    if job.agents_differ or turns * job.updates_per_round / (len(job.seeds) * m) < SPREAD_STEPS:
         most_blocks = 1
     if most_blocks > 1 and not isinstance(z, Dense):
         independent = isinstance(job.sampling, IID) and m == job.problem.n_agents
@@ -138,9 +143,9 @@ def shares(job: Job, most_blocks: int) -> tuple[int, int, int, int]:
 
 
 def rounds_vary(job: Job) -> bool:
-    """Whether rounds differ in length, in step size or in who takes part."""
-    a = job.algorithm
-    return a.random_lengths or not isinstance(a.step_size, float) or job.participants < job.problem.n_agents
+    """Whether rounds, or agents, differ in length or in step size, or rounds in who takes part."""
+    a, partial = job.algorithm, job.participants < job.problem.n_agents
+    return a.random_lengths or not isinstance(a.step_size, float) or partial or job.agents_differ
 
 
 def kind_of(job: Job, most_blocks: int = 1) -> Kind:
@@ -171,11 +176,13 @@ def kind_of(job: Job, most_blocks: int = 1) -> Kind:
         ridged=ridged,
         is_dense=isinstance(z, Dense),
         copies=copies,
-        stay=m == p.n_agents and -(-m // parts) * team <= most,
+        stay=m == p.n_agents and -(-m // parts) * team <= most and not job.agents_differ,
         extras=extras,
         single=not extras and int(a.observations(np.zeros(1), 1)[0]) == 1,
         dtype=job.dtype,
         method=None if a.server_step is None else type(a),
+        blocks=0 if job.server == Linear() else len(job.server.change),
+        differ=job.agents_differ,
         threads=min(-(-(-(-m // parts) * team) // WARP) * WARP, most),
         parts=parts,
         team=team,

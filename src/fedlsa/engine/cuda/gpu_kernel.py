@@ -38,6 +38,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
     D, halves, pairs = E * L, 2 * ROOMS, int32 if copies else int64
     scaled = int(kind.scaled)
     stride = D * copies + (L * copies == 1)
+    differ, K = int(kind.differ), kind.blocks
     hooked, number = 0 if hook is None else 1, float32 if narrow else float64
     compiled_from = int(SOURCES, 16) >> 1  # a constant of the kernel: caches know kernels by their constants
     half = 8 if draws == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
@@ -80,21 +81,30 @@ def build(kind: Kind, hook: Any = None) -> Any:
         full = cuda.local.array(E if narrow and stay else 1, float64)  # xi, of which drift is a rounded multiple
         held, drawing = (cuda.local.array(4, pairs), cuda.local.array(4, number), tid), (draws, split)
         common = cuda.local.array(1 if stay else E, float64)
+        kept = cuda.local.array(E if differ else 1, number)  # hat, before a step that may be none
+        pulled = cuda.local.array(E if differ else 1, float64)  # the sum of w_c gain_c change_c
+        remembered = cuda.local.array((max(1, K - 1), E), float64)  # of the server, beside theta
+        fresh = cuda.local.array(max(1, K), float64)
         for i in range(E):
             theta[i] = state.theta[b * D + i * L + at]
             if not stay:
                 common[i] = state.shift[b * D + i * L + at]
+            for k in range(K - 1):
+                remembered[k, i] = state.memory[(b * (K - 1) + k) * D + i * L + at]
         eta, gain, H = number(block.eta), block.gain, int32(1 if single else block.observations)
+        own_steps = H
         partial, turns = not stay and m < N, 1 if stay else (m + teams * parts - 1) // (teams * parts)
         agent, live, q, before = int32(0), False, int64(0), eta
         nth, lost, square, scale = int32(state.recorded[b]), int32(state.diverged[b]), 0.0, N / m
         next_record = int32(state.record_rounds[records + nth]) if part == 0 else int32(-1)
         for t in range(int32(t0), last):
-            if extras and varying:
+            if extras and varying and not differ:
                 eta, gain = schedule.step_sizes[varying_at + t], schedule.gains[varying_at + t]
                 H = int32(schedule.observations[varying_at + t])
             for i in range(E):
                 moved[i] = 0.0
+                if differ:
+                    pulled[i] = 0.0
             for turn in range(turns):
                 if not stay or t == t0:  # take an agent up; threads without one follow another's and count for nothing
                     turned = (turn * parts + part) * teams + tid // team
@@ -102,6 +112,10 @@ def build(kind: Kind, hook: Any = None) -> Any:
                     agent = int32(min(turned, m - 1))
                     if partial:
                         agent = int32(schedule.participants[block.part + (t - t0) * m + agent])
+                    if differ:
+                        mine_at = block.schedule + (t - t0) * N + agent
+                        eta, gain = schedule.step_sizes[mine_at], schedule.gains[mine_at]
+                        own_steps = int32(schedule.observations[mine_at])
                     q, before = chains + agent, number(block.before) if scaled else eta
                     weight = tables.weights[own + agent] if live else 0.0
                     source = own_entries(tables, own + agent)
@@ -141,6 +155,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
                     if (
                         phase == 0
                         and not single
+                        and not differ
                         and H - h >= 4
                         and (not extras or thin == 1)
                         and not partial
@@ -166,6 +181,9 @@ def build(kind: Kind, hook: Any = None) -> Any:
                             )
                     else:
                         h, wait = int32(h + 1), int32(wait + 1)
+                        if differ:
+                            for i in range(E):
+                                kept[i] = hat[i]
                         if not extras or wait == thin:  # one in `thin` is used; counting costs less than dividing
                             wait = int32(0)
                             if single and not is_dense:
@@ -174,6 +192,9 @@ def build(kind: Kind, hook: Any = None) -> Any:
                                 dense(hat, drift, tables, a0, at, eta, (memory, (room * places + mine) * D), shape)
                             else:
                                 step(hat, drift, vectors, a0, y0, how, static)
+                        if differ and h > own_steps:  # all threads of a warp step together; this one's round is over
+                            for i in range(E):
+                                hat[i] = kept[i]
                         a0, a1, a2, y0, y1, y2, phase = a1, a2, a3, y1, y2, y3, int32(phase + 1)
                         if phase == 4:
                             index, phase = uint32(index + uint32(1)), int32(0)
@@ -181,16 +202,22 @@ def build(kind: Kind, hook: Any = None) -> Any:
                             b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
                                 drawing, key, agent, uint32(index + 1), tables, source, p1, held
                             )
+                        if differ and h == own_steps:
+                            end, end_position = 4 * int64(index) + phase, p0
                         if single and stay and not is_dense:  # rows of the next round, before its barrier
                             fetch(u0, v, a0, how, static)
                 for i in range(E):
                     if not segmented and (is_dense or not single):
                         gone[i] = float64(hat[i]) - float64(number(theta[i]))
                     moved[i] += weight * gone[i]
+                    if differ:
+                        pulled[i] += weight * gain * gone[i]
                     if not stay and live and gain != 0:
                         xi[q * D + i * L + at] -= gain * gone[i]
+                if not differ:
+                    end, end_position = 4 * int64(index) + phase, p0
                 if not stay and live and at == 0:
-                    steps[q], position[q] = 4 * int64(index) + phase, p0
+                    steps[q], position[q] = end, end_position
             if lost < 0 and not square < float("inf"):  # of the round before: by now it is known
                 lost = int32(t)
             if not stay:
@@ -207,7 +234,11 @@ def build(kind: Kind, hook: Any = None) -> Any:
                     for i in range(E):
                         moved[i] += state.sums[(sums + k) * D + i * L + at]
                 block_sum(moved, meet, 2 * room + 1, shape, tid, size)
-            if gain != 0:
+            if differ:
+                block_sum(pulled, meet, 2 * room + ((t + 1) & 1), shape, tid, size)
+                for i in range(E):
+                    common[i] -= pulled[i]
+            elif gain != 0:
                 pull = eta * gain
                 for i in range(E):
                     if not stay:
@@ -229,7 +260,16 @@ def build(kind: Kind, hook: Any = None) -> Any:
                     hook(asked[2 * room, : block.dim], asked[2 * room + 1, : block.dim], parameters)
                 cuda.syncthreads()
             for i in range(E):
-                theta[i] = asked[2 * room, i * L + at] if hooked else theta[i] + scale * moved[i]
+                if K:  # row k of the server, and its share of the agents' change
+                    for k in range(K):
+                        fresh[k] = parameters[K * K + k] * scale * moved[i]
+                        for j in range(1, K):
+                            fresh[k] += parameters[K * k + j] * remembered[j - 1, i]
+                    theta[i] += fresh[0]
+                    for k in range(K - 1):
+                        remembered[k, i] = fresh[k + 1]
+                else:
+                    theta[i] = asked[2 * room, i * L + at] if hooked else theta[i] + scale * moved[i]
                 moved[i] = theta[i] * theta[i]
             square = fold(tally(moved, E), L)
             if extras and radius > 0 and square > radius * radius:
@@ -257,6 +297,8 @@ def build(kind: Kind, hook: Any = None) -> Any:
                 state.theta[b * D + i * L + at] = theta[i]
                 if not stay:
                     state.shift[b * D + i * L + at] = common[i]
+                for k in range(K - 1):
+                    state.memory[(b * (K - 1) + k) * D + i * L + at] = remembered[k, i]
         if lost < 0 and not square < float("inf"):
             lost = last
         if first and at == 0:

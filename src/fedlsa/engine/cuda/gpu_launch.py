@@ -81,27 +81,31 @@ class Group:
         chains = np.cumsum([0, *(job.problem.n_agents for job, _ in self.members)])
         outs = np.cumsum([0, *(len(job.recorded) for job, _ in self.members)])
         theta, running, shift, xi, out = (np.zeros((n, D)) for n in (*[len(blocks)] * 3, chains[-1], max(1, outs[-1])))
+        memory = np.zeros((len(blocks), max(1, self.kind.blocks - 1), D))
         position, recorded = np.zeros(chains[-1], np.uint32), np.zeros(len(blocks), np.int64)
         for b, ((job, seed), begin) in enumerate(zip(self.members, self.begins, strict=True)):
             p, a, z, own = job.problem, job.algorithm, job.problem.observations, slice(chains[b], chains[b + 1])
             place, first = shared.place(job), self.next_rounds(b, 1)
+            eta, gain = first.step_sizes.flat[0], first.gains.flat[0]
             values = {
                 "key": seed, "agents": p.n_agents, "participants": job.participants, "thin": job.sampling.thin,
-                "dim": p.dim, "rounds": job.rounds, "observations": first.observations[0], "varying": rounds_vary(job),
-                "average_after": -1 if a.average_after is None else a.average_after, "row_count": place.row_count,
+                "dim": p.dim, "rounds": job.rounds, "observations": first.observations.max(),
+                "varying": rounds_vary(job), "row_count": place.row_count,
+                "average_after": -1 if a.average_after is None else a.average_after,
                 "rows": place.rows, "own": place.own, "chains": chains[b], "records": outs[b] + b, "out": outs[b],
-                "eta": first.step_sizes[0], "gain": first.gains[0], "radius": a.projection or 0,
+                "eta": eta, "gain": gain, "radius": a.projection or 0,
                 "discount": 0 if isinstance(z, Dense) else z.discount, "ridge": 0 if isinstance(z, Dense) else z.ridge,
             }  # fmt: skip
             for name, value in values.items():
                 blocks[name][b] = value
             theta[b, : p.dim], running[b, : p.dim] = begin.theta[0], begin.running[0]
+            memory[b, : begin.memory.shape[1], : p.dim] = begin.memory[0]
             if not self.kind.scaled:
                 xi[own, : p.dim], shift[b, : p.dim] = begin.variates[0], begin.shift[0]
                 if self.kind.stay:
                     xi[own, : p.dim], shift[b] = begin.control_variates[0], 0
             elif begin.scale[0] == 1:
-                blocks["before"][b] = first.step_sizes[0]
+                blocks["before"][b] = eta
                 xi[own, : p.dim] = blocks["before"][b] * begin.control_variates[0]
             else:  # as such a kernel left it
                 blocks["before"][b], xi[own, : p.dim] = begin.scale[0], begin.xi[0]
@@ -117,6 +121,7 @@ class Group:
             shift=shift.ravel(),
             theta=theta.ravel(),
             running=running.ravel(),
+            memory=memory.ravel(),
             diverged=np.concatenate([begin.diverged_at for begin in self.begins]),
             recorded=recorded,
             record_rounds=np.concatenate([np.append(job.recorded, -1) for job, _ in self.members]),
@@ -135,7 +140,8 @@ class Group:
         """How many rounds the next launch does: all, unless what varies would not fit or nobody would see it move."""
         rounds, varying = self.rounds - self.done, self.blocks[self.blocks["varying"] != 0]
         partial = varying["participants"] < varying["agents"]
-        wide = int(np.sum(3 * 8 + 8 * varying["participants"] * partial))
+        each = varying["agents"] if self.kind.differ else 1
+        wide = int(np.sum(3 * 8 * each + 8 * varying["participants"] * partial))
         if wide:
             rounds = min(rounds, max(1, SCHEDULE_BYTES // wide))
         return max(1, min(rounds, int(EXPECTED_SPEED / (self.updates / (self.rounds - self.first)))))
@@ -149,7 +155,7 @@ class Group:
             plan = self.next_rounds(int(b), rounds)
             self.blocks["schedule"][b], self.blocks["part"][b] = at, part
             plans.append(plan)
-            at, part = at + len(plan.gains), part + plan.participants.size
+            at, part = at + plan.gains.size, part + plan.participants.size
         kinds = {"observations": np.int64, "step_sizes": kind.dtype, "gains": np.float64, "participants": np.int64}
         arrays = (joined([getattr(p, name).ravel() for p in plans], dtype) for name, dtype in kinds.items())
         varying = Schedule(t0, 0, 0, *(cuda.to_device(x, self.stream) for x in arrays))  # of all blocks, one by one
@@ -173,11 +179,11 @@ class Group:
     def collect(self) -> Iterator[JobOutcome]:
         """What has come of each job."""
         self.stream.synchronize()
-        names = ("xi", "shift", "out", "theta", "running", "diverged", "steps", "position")
+        names = ("xi", "shift", "out", "theta", "running", "memory", "diverged", "steps", "position")
         host = {name: getattr(self.state, name).copy_to_host(stream=self.stream) for name in names}
         self.stream.synchronize()
         xi, shift, out, theta, running = (host[name].reshape(-1, self.D) for name in names[:5])
-        b = 0
+        memory, b = host["memory"].reshape(len(self.blocks), -1, self.D)[:, : max(0, self.kind.blocks - 1)], 0
         for job in self.jobs:
             S, R, N, d = len(job.seeds), len(job.recorded), job.problem.n_agents, job.problem.dim
             chain, record = self.blocks["chains"][b], self.blocks["out"][b]
@@ -187,6 +193,7 @@ class Group:
             state = RunState(
                 theta=theta[own, :d],
                 running=running[own, :d],
+                memory=memory[own, :, :d],
                 xi=xi[mine, :d].reshape(S, N, d),
                 shift=shift[own, :d],
                 scale=self.blocks["before"][own].copy() if self.kind.scaled else np.ones(S),
@@ -221,9 +228,10 @@ def observations_received(job: Job, i: int) -> Array:
     """Observations of an agent that takes part in all rounds, up to each recorded one and to the last : (R + 1,)."""
     first, seed, before = job.start.first, int(job.seeds[i]), job.start.received[i]
     rounds = np.append(job.recorded, job.rounds) - first
-    if not job.algorithm.random_lengths:
+    N = job.problem.n_agents if job.agents_differ else None
+    if N is None and not job.algorithm.random_lengths:
         return np.asarray(before + rounds * schedule(job.algorithm, job.sampling, seed, 1).observations[0])
-    lengths = schedule(job.algorithm, job.sampling, seed, job.rounds - first, first=first).observations
+    lengths = schedule(job.algorithm, job.sampling, seed, job.rounds - first, N, first).received
     return np.asarray(before + np.append(0, np.cumsum(lengths))[rounds])
 
 
@@ -264,7 +272,7 @@ def _run_together(jobs: list[Job], report: Callable[[float], None]) -> list[JobO
     most_blocks = max(1, processors() // sum(len(job.seeds) for job in jobs))  # so that all of them run at once
     for i in sorted(range(len(jobs)), key=lambda i: -jobs[i].rounds):  # what takes longest must begin first
         a, first = jobs[i].algorithm, jobs[i].start.first
-        members[kind_of(jobs[i], most_blocks), first, a.server_parameters() if a.server_step else ()].append(i)
+        members[kind_of(jobs[i], most_blocks), first, tuple(parameters(a))].append(i)
     with timed("sending"):
         groups = [Group(kind, [jobs[i] for i in which]) for (kind, *_), which in members.items()]
         cuda.synchronize()
