@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .mixing import MarkovConstants as MarkovConstants
     from .mixing import markov_constants as markov_constants
     from .mixing import mixing_times as mixing_times
+    from .iterations import exact_iterations as exact_iterations
     from .planner import Plan as Plan
     from .planner import plan as plan
     from .planner import synchronous_plan as synchronous_plan
