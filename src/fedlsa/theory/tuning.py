@@ -59,8 +59,6 @@ MAX_SERIES_TERMS = 100_000  # of that sum
 MIN_PROBABILITY = 5e-4  # of a round's end: below it, sums that are finite have more terms than that
 SETTLED = 1e-13  # of the way to its limit that a recursion may still have before it, relative
 SETTLING = 1e-9  # change in a round, relative, from which on it is watched
-MEMORY_ROUNDING = 1e-13  # memory of a chain below this is none
-MEMORY_SHARE = 1e-5  # of a chain's largest singular value, below which others are left out: far below the estimate
 
 # --- Krylov spaces and limits ---------------------------------------------------------------------------------------
 

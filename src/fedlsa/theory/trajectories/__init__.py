@@ -1,8 +1,8 @@
 """First and second moments of methods whose agents follow trajectories (assum:P_pi_ergodicity, algo:fed-lsa-markov).
 
-One agent: exact, indexed by the state of its chain. Several agents, whose chains go on across rounds, correlate with
-theta each on its own: exact on the product of the chains where that is small (chains.py), otherwise closed over pairs
-of agents with an estimate of the error (closure.py). A result says which.
+One agent: exact, indexed by the state of its chain (chains.py). Several agents, whose chains go on across rounds,
+correlate with theta each on its own: exact on the product of the chains for two agents and where that is small,
+otherwise closed over pairs of agents with an estimate of the error (closure.py). A result says which.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import checks
 from ...algorithms import Algorithm, FedLSA, FixedRounds, Scaffnew
 from ...checks import Floats
 from ...errors import ArgumentError
@@ -21,7 +22,7 @@ from ...problems import Problem
 from ...sampling import Markov
 from .. import tuning
 from . import chains, closure
-from .chains import ChainMap, JointLayout, first_law, whole_round
+from .chains import ChainMap, JointLayout, State
 
 EXACT, PRODUCT, CLOSURE = "exact", "exact on the product of chains", "closure over pairs of agents"
 
@@ -43,35 +44,43 @@ def curve(
     else on the product of chains. psi is that of methods with control variates.
     """
     N, w, layout = problem.n_agents, problem.weights, _layout(problem, algorithm)
-    laws = [first_law(problem, c, sampling.start) for c in range(N)]
+    laws = [_first_law(problem, c, sampling.start) for c in range(N)]
     etas = algorithm.eta(np.arange(max(int(recorded[-1]), 1)))
     steady = bool((etas == etas[0]).all())
     maps = _maps(problem, algorithm, sampling.thin, None if layout.controlled else xi)
     if closed:
-        mean, mse, error = closure.curve(laws, u, w, lambda t: maps(float(etas[t])), steady, recorded)
-        if N == 2:  # nothing is left out: pairs of agents are all that there is
-            return mean, _variance(mean, mse), None, None, PRODUCT
-        return mean, _variance(mean, mse), None, error, CLOSURE
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for c, m in enumerate(problem.assignment.tolist()):
+            alike.setdefault((m, w[c], xi[c].tobytes(), laws[c].tobytes()), []).append(c)
+        firsts, counts = [cs[0] for cs in alike.values()], np.array([len(cs) for cs in alike.values()], np.float64)
+
+        def of_groups(t: int) -> list[ChainMap]:
+            return [maps(float(etas[t]))[c] for c in firsts]
+
+        of_one = [laws[c] for c in firsts], w[firsts], counts
+        mean, variance, error = closure.curve(*of_one, u, of_groups, steady, recorded)
+        return mean, variance, None, error, CLOSURE
     updates = algorithm.mean_steps if isinstance(algorithm, Scaffnew) else algorithm.mean_steps // sampling.thin
 
-    def advance(t: int, Y: Floats) -> tuple[Floats, float]:
+    def advance(t: int, state: State) -> tuple[State, float]:
         agents, gain = maps(float(etas[t])), 1 / (float(etas[t]) * updates)
         if isinstance(algorithm, Scaffnew):
-            return chains.random_steps(Y, layout, agents, algorithm.probability), gain
-        return chains.local_steps(Y, layout, agents), gain
+            return chains.random_steps(state, layout, agents, algorithm.probability), gain
+        return chains.local_steps(state, layout, agents), gain
 
     x = xi - problem.xi_star
-    mean, mse, spread = chains.curve(layout, laws, u, x, w, advance, steady, recorded)
+    mean, variance, spread = chains.curve(layout, laws, u, x, w, advance, steady, recorded)
     kind, psi = EXACT if N == 1 else PRODUCT, None
     if not isinstance(algorithm, FedLSA):
+        mse = np.sum(mean**2, axis=1) + variance
         psi = mse + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
-    return mean, _variance(mean, mse), psi, None, kind
+    return mean, variance, psi, None, kind
 
 
 def fits(problem: Problem, algorithm: Algorithm) -> bool:
-    """Whether the product of the chains is small enough."""
+    """Whether the product of the chains is small enough; for FedLSA that of two always is."""
     small = _product_size(problem, _layout(problem, algorithm)) <= tuning.MAX_PRODUCT_MOMENTS
-    return small or problem.n_agents == 1
+    return small or problem.n_agents <= (2 if isinstance(algorithm, FedLSA) else 1)
 
 
 def too_large(problem: Problem, algorithm: Algorithm) -> ArgumentError:
@@ -89,11 +98,6 @@ def _layout(problem: Problem, algorithm: Algorithm) -> JointLayout:
     return JointLayout(problem.n_agents, problem.dim, not isinstance(algorithm, FedLSA) and problem.n_agents > 1)
 
 
-def _variance(mean: Floats, mse: Floats) -> Floats:
-    """A difference: where chains have states, second moments are not carried apart from the squares of means."""
-    return np.asarray(mse - np.sum(mean**2, axis=1), np.float64)
-
-
 def _maps(problem: Problem, algorithm: Algorithm, thin: int, xi: Floats | None) -> Callable[[float], list[ChainMap]]:
     """What gives the maps of all agents over a round (Scaffnew: over one update) at a step size; the last are kept."""
     received = algorithm.local_steps if isinstance(algorithm, FixedRounds) else thin
@@ -104,10 +108,18 @@ def _maps(problem: Problem, algorithm: Algorithm, thin: int, xi: Floats | None) 
         keys = [(m, b"" if xi is None else xi[c].tobytes()) for c, m in enumerate(problem.assignment.tolist())]
         for c, key in enumerate(keys):
             if key not in known:
-                known[key] = whole_round(problem, key[0], eta, received, thin, None if xi is None else xi[c])
+                known[key] = chains.whole_round(problem, key[0], eta, received, thin, None if xi is None else xi[c])
         return [known[key] for key in keys]
 
     return at
+
+
+def _first_law(problem: Problem, agent: int, start: tuple[int, ...] | None) -> Floats:
+    """(S,): the law of the state in which an agent's trajectory starts."""
+    chain, m = problem.chain, int(problem.assignment[agent])
+    assert chain is not None
+    law = chain.stationary[chain.first_state[m] : chain.first_state[m + 1]]
+    return law if start is None else np.eye(len(law))[start[agent]]
 
 
 def _states(problem: Problem) -> list[int]:
@@ -117,7 +129,7 @@ def _states(problem: Problem) -> list[int]:
 
 
 def _product_size(problem: Problem, layout: JointLayout) -> int:
-    return math.prod(_states(problem)) * layout.size**2
+    return math.prod(_states(problem)) * (layout.size - layout.d) ** 2
 
 
 def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
@@ -141,13 +153,18 @@ def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
         raise ArgumentError(f"{rule}; got {algorithm.probability:g}")
     algorithm.observations(np.zeros(1), sampling.thin)  # refuses rounds without an update
     layout = _layout(problem, algorithm)
-    n = len(layout.own(0))
-    most, states = int(math.sqrt(tuning.MAX_CHAIN_MAP) / (n * (n + 1) // 2)), max(_states(problem))
+    d, n, states = layout.d, len(layout.local()), max(_states(problem))
+    most = int(math.sqrt(tuning.MAX_CHAIN_MAP) / (n * (n + 1) // 2))
     if states > most:
         raise ArgumentError(
-            f"the chains must have at most {most} states in dimension {layout.d} for exact moments with "
+            f"the chains must have at most {most} states in dimension {d} for exact moments with "
             f"sampling=Markov(); got {states}"
         )
+    if fits(problem, algorithm):
+        checks.memory("the states of all chains together", math.prod(_states(problem)), 64 * layout.size**2, "moments")
+    else:
+        each = 8 * states**2 * (d * (d + 1) // 2 * (n * (n + 1) // 2) + 2 * d * n)
+        checks.memory("the tables of the agents", len(set(problem.assignment.tolist())), each, "the map of a round")
     if start is None:
         return
     if len(start) != N:

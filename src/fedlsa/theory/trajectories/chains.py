@@ -1,18 +1,20 @@
-"""What one agent does in a round along its trajectory (algo:fed-lsa-markov): moments indexed by the state of its chain.
+"""Moments along trajectories (algo:fed-lsa-markov), exactly: one agent's, then many agents' on the product of chains.
 
-With w = (u, x, 1) as in local_steps.py, or w = (u, 1) where the control variates never change, an observation that is
-used takes state s to s' and w to B(z) w. What follows one from the other, linearly, is
+With w = (u, x, 1), or w = (u, 1) where the control variates never change, an observation that is used takes state s to
+s' and u to u + X(z) w; one that is dropped moves the state alone. Several of them, from s to s', have
 
-    P(S = s),   E[w 1{S = s}],   svec E[w w^T 1{S = s}];
+    K(s', s) = P(s' | s),   X(s', s) = E[X | s, s'],   D(s', s) : svec(w w^T) -> P(s' | s) svec Cov(X w | s, s').
 
-an observation that is dropped moves the state alone. Maps of several observations are products of these matrices.
+X is small with the step size and is carried without the identity; D is a sum of covariances and never a difference of
+second moments. So variances keep their digits however small they are beside the squares of means.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import count
 
 import numpy as np
@@ -21,135 +23,201 @@ from numpy.typing import NDArray
 from ...checks import Floats
 from ...problems import Problem
 from .. import tuning
-from ..linear import Index, at_rounds, repeat, smat, svec, symkron, within
+from ..linear import Index, at_rounds, folded, repeat, smat, svec, symkron, within
+
+Integers = NDArray[np.int64]
+
+
+def gram(X: Floats) -> Floats:
+    """(..., e, q): svec(w w^T) -> sum_p svec(X_p w (X_p w)^T) for X : (..., P, d, n)."""
+    *batch, P, d, n = X.shape
+    flat = X.reshape(*batch, P, d * n)
+    return folded((np.swapaxes(flat, -1, -2) @ flat).reshape(*batch, d, n, d, n))
 
 
 @dataclass(frozen=True, eq=False)
 class ChainMap:
-    """Some observations of one agent: K : (S, S) and M : (S n, S n), from columns to rows; entry (s, i) is at s n + i.
+    """Some observations of one agent.
 
-    Of the second moments u u^T depends on all, the others (u, x and 1 with x and 1) only on one another, so that their
-    map is G : (S e, S e), R : (S e, S f) above 0, Z : (S f, S f); e = d (d + 1) / 2 and e + f = n (n + 1) / 2.
+    K : (S', S); Y = K X : (S', S, d, n); D : (S', e, S, q) with e = d (d + 1) / 2 and q = n (n + 1) / 2
     """
 
     K: Floats
-    M: Floats
-    G: Floats
-    R: Floats
-    Z: Floats
-    d: int
+    Y: Floats
+    D: Floats
 
     @property
-    def states(self) -> int:
-        return len(self.K)
+    def d(self) -> int:
+        return self.Y.shape[2]
 
-    @property
-    def n(self) -> int:
-        return len(self.M) // len(self.K)
+    @cached_property
+    def X(self) -> Floats:
+        """(S', S, d, n), 0 where s' cannot be reached."""
+        return self.Y / np.where(self.K > 0, self.K, 1.0)[..., None, None]
+
+    @cached_property
+    def lifted(self) -> Floats:
+        """(S', S, n, n): E[w | s, s'] as a map of the first w."""
+        out = np.zeros((*self.X.shape[:2], self.X.shape[3], self.X.shape[3]))
+        out[..., : self.d, :] = self.X
+        return out + np.eye(self.X.shape[3])
+
+    @cached_property
+    def grown(self) -> Floats:
+        """(S', e, S, e): what becomes of covariances of the first u."""
+        mean = self.K[..., None, None] * symkron(self.lifted[..., : self.d, : self.d])
+        return self.D[..., within(self.d, self.X.shape[3])] + mean.swapaxes(1, 2)
 
     def then(self, later: ChainMap) -> ChainMap:
-        """These observations, and then those."""
-        R = later.G @ self.R + later.R @ self.Z
-        return ChainMap(later.K @ self.K, later.M @ self.M, later.G @ self.G, R, later.Z @ self.Z, self.d)
+        """These observations, and then those: covariances of the first go on, those of the second are added.
+
+        So is that between the ways from s to s'' over all the states s' in between.
+        """
+        (S, e, _, q), d = self.D.shape, self.d
+        K = later.K @ self.K
+        Y, D = np.empty_like(self.Y), np.empty_like(self.D)
+        random = np.asarray(later.D.any((1, 3)))  # (S'', S')
+        states = np.flatnonzero(random.any(0))  # from which they are, given where they lead
+        second = np.empty((S, q, S, q))
+        second[states] = (self.K[states, :, None, None] * symkron(self.lifted[states])).swapaxes(1, 2)
+        for s in range(S):
+            over = np.flatnonzero(later.K[s])
+            via = slice(None) if len(over) == S else over
+            after = later.X[s, via][:, None]
+            X = self.X[via] + after + after[..., :d] @ self.X[via]  # (S', S, d, n)
+            chance = later.K[s, via][:, None] * self.K[via]
+            Y[s] = np.einsum("ps,psij->sij", chance, X)
+            X -= Y[s] / np.where(K[s] > 0, K[s], 1.0)[:, None, None]
+            X *= np.sqrt(chance)[..., None, None]
+            D[s] = gram(X.swapaxes(0, 1)).swapaxes(0, 1)
+            D[s] += (later.grown[s][:, via].reshape(e, -1) @ self.D[via].reshape(-1, S * q)).reshape(e, S, q)
+            over = np.flatnonzero(random[s])
+            D[s] += (later.D[s][:, over].reshape(e, -1) @ second[over].reshape(-1, S * q)).reshape(e, S, q)
+        return ChainMap(K, Y, D)
 
     @cached_property
-    def T(self) -> Floats:
-        """The map of svec E[w w^T 1{S = s}], entry (s, i) at s q + i : (S q, S q)."""
-        S, n = self.states, self.n
-        u, other = _parts(self.d, n)
-        T = np.zeros((S, n * (n + 1) // 2, S, n * (n + 1) // 2))
-        T[:, u[:, None], :, u] = self.G.reshape(S, len(u), S, len(u)).transpose(1, 3, 0, 2)
-        T[:, u[:, None], :, other] = self.R.reshape(S, len(u), S, len(other)).transpose(1, 3, 0, 2)
-        T[:, other[:, None], :, other] = self.Z.reshape(S, len(other), S, len(other)).transpose(1, 3, 0, 2)
-        return T.reshape(S * T.shape[1], -1)
+    def noise(self) -> Floats:
+        """(S, e, q): svec(w w^T) -> svec Cov(X w | s), the last state unknown."""
+        apart = (self.X - self.Y.sum(0)) * np.sqrt(self.K)[..., None, None]
+        return self.D.sum(0).swapaxes(0, 1) + gram(apart.swapaxes(0, 1))
 
     @cached_property
-    def mean(self) -> Floats:
-        """M with its axes apart and only what becomes of u : (S, d, S, n)."""
-        S, n = self.states, self.n
-        return np.ascontiguousarray(self.M.reshape(S, n, S, n)[:, : self.d])
+    def memory(self) -> float:
+        """The factor by which, in the long run, the distance of the chain from stationarity shrinks."""
+        return float(np.sort(np.abs(np.linalg.eigvals(self.K)))[:-1].max(initial=0.0))
 
-    @cached_property
-    def second(self) -> Floats:
-        """T with its axes apart and only what becomes of u u^T : (S, d (d + 1) / 2, S, q)."""
-        S, n = self.states, self.n
-        q = n * (n + 1) // 2
-        return np.ascontiguousarray(self.T.reshape(S, q, S, q)[:, within(self.d, n)])
+    def covariance(self, second: Floats) -> Floats:
+        """(S', b, d, d): what observations add by chance, from svec E[w w^T 1{s}] : (S, b, q)."""
+        S, b, q = second.shape
+        added = self.D.reshape(-1, S * q) @ second.swapaxes(1, 2).reshape(S * q, b)
+        return smat(added.reshape(S, -1, b).swapaxes(1, 2), self.d)
 
-
-def _parts(d: int, n: int) -> tuple[Index, Index]:
-    """Where in svec of dimension n the entries of u u^T stand, and where the others."""
-    u = within(d, n)
-    return u, np.setdiff1d(np.arange(n * (n + 1) // 2), u)
+    def carried(self, L: Floats, G: Floats) -> Floats:
+        """(S', b, d, d): sum_s K L G L^T for L : (S', S, d, n) and G : (S, b, n, n)."""
+        S, b, n, _ = G.shape
+        out, columns = np.empty((S, b, self.d, self.d)), G.swapaxes(1, 2).reshape(S, n, b * n)
+        step = max(1, tuning.OUTCOMES_AT_ONCE // (S * self.d * b * n))
+        for first in range(0, S, step):
+            part = L[first : first + step]  # so many last states at a time
+            rows = (self.K[first : first + step, :, None, None] * part).swapaxes(0, 1)
+            half = (rows.reshape(S, -1, n) @ columns).reshape(S, len(part), self.d, b, n).transpose(1, 3, 2, 0, 4)
+            full = half.reshape(len(part), b * self.d, S * n) @ part.swapaxes(2, 3).reshape(len(part), S * n, self.d)
+            out[first : first + step] = full.reshape(len(part), b, self.d, self.d)
+        return out
 
 
 def used(problem: Problem, table: int, eta: float, xi: Floats | None) -> ChainMap:
     """One observation that makes an update; xi : (d,) for control variates that never change, then w = (u, 1)."""
     chain, d = problem.chain, problem.dim
     assert chain is not None
-    span = slice(int(problem.first[table]), int(problem.first[table + 1]))
     S = int(chain.first_state[table + 1] - chain.first_state[table])
     n = d + 1 if xi is not None else 2 * d + 1
-    pulled = problem.table_xi_star[table] if xi is None else xi
-    q = n * (n + 1) // 2
-    K, M, T = np.zeros((S, S)), np.zeros((S, S, n, n)), np.zeros((S, S, q, q))
-    step = max(1, tuning.OUTCOMES_AT_ONCE // q**2)
-    for first in range(span.start, span.stop, step):
-        part = slice(first, min(span.stop, first + step))
-        A, b = problem.observations.matrices(part)
-        B = np.tile(np.eye(n), (len(b), 1, 1))
-        B[:, :d, :d] -= eta * A
-        B[:, :d, -1] = -eta * (A @ problem.theta_star - b - pulled)
-        if xi is None:
-            B[:, :d, d : 2 * d] = eta * np.eye(d)
-        p, where = chain.conditional[part], (chain.successor[part], chain.origin[part])
+    e, q = d * (d + 1) // 2, n * (n + 1) // 2
+    K, Y, D = np.zeros((S, S)), np.zeros((S, S, d, n)), np.zeros((S, e, S, q))
+
+    def outcomes() -> Iterator[tuple[Floats, tuple[Integers, Integers], Floats]]:
+        """Probabilities, states (s', s) and X(z) of some outcomes at a time."""
+        step = max(1, tuning.OUTCOMES_AT_ONCE // (e * q))
+        for first in range(int(problem.first[table]), int(problem.first[table + 1]), step):
+            part = slice(first, min(int(problem.first[table + 1]), first + step))
+            A, b = problem.observations.matrices(part)
+            X = np.zeros((len(b), d, n))
+            X[..., :d], X[..., -1] = (
+                -A,
+                b - A @ problem.theta_star + (problem.table_xi_star[table] if xi is None else xi),
+            )
+            if xi is None:
+                X[..., d : 2 * d] = np.eye(d)
+            p, where = chain.conditional[part], (chain.successor[part], chain.origin[part])
+            yield p, where, eta * X
+
+    ways = np.zeros((S, S), np.int64)
+    for p, where, X in outcomes():
+        np.add.at(ways, where, 1)
         np.add.at(K, where, p)
-        np.add.at(M, where, p[:, None, None] * B)
-        np.add.at(T, where, p[:, None, None] * symkron(B))
-    u, other = _parts(d, n)
-    blocks = (M, *(T[:, :, i[:, None], j] for i, j in ((u, u), (u, other), (other, other))))
-    mean, G, R, Z = (x.transpose(0, 2, 1, 3).reshape(S * x.shape[2], -1) for x in blocks)
-    return ChainMap(K, mean, G, R, Z, d)
+        np.add.at(Y, where, p[:, None, None] * X)
+    mean = ChainMap(K, Y, D).X
+    for p, where, X in outcomes():
+        several = ways[where] > 1
+        to, origin = where[0][several], where[1][several]
+        apart = symkron(X[several] - mean[to, origin])
+        np.add.at(D.swapaxes(1, 2), (to, origin), p[several, None, None] * apart)
+    return ChainMap(K, Y, D)
 
 
 def dropped(like: ChainMap, count: int) -> ChainMap:
-    """Observations that are received and dropped: the chain moves, w does not."""
-    S, K = like.states, np.linalg.matrix_power(like.K, count)
-    e, f = len(like.G) // S, len(like.Z) // S
-    M, G, Z = (np.kron(K, np.eye(size)) for size in (like.n, e, f))
-    return ChainMap(K, M, G, np.zeros((S * e, S * f)), Z, like.d)
+    """Observations that are received and dropped: the chain moves, u does not."""
+    return ChainMap(np.linalg.matrix_power(like.K, count), np.zeros_like(like.Y), np.zeros_like(like.D))
 
 
 def whole_round(problem: Problem, table: int, eta: float, H: int, thin: int, xi: Floats | None) -> ChainMap:
     """H observations, of which every `thin`-th makes an update; the last H mod thin are dropped too."""
     one = used(problem, table, eta, xi)
     update = one if thin == 1 else dropped(one, thin - 1).then(one)
-    out = repeat(update, H // thin, ChainMap.then)
+    n, K = H // thin, update.K
+    if n * np.count_nonzero(K) <= K.size * math.log2(n):  # few successors: one by one is less work
+        out = reduce(ChainMap.then, [update] * n)
+    else:
+        out = repeat(update, n, ChainMap.then)
     return out if H % thin == 0 else out.then(dropped(one, H % thin))
 
 
-def first_law(problem: Problem, agent: int, start: tuple[int, ...] | None) -> Floats:
-    """(S,): the law of the state in which an agent's trajectory starts."""
-    chain, m = problem.chain, int(problem.assignment[agent])
-    assert chain is not None
-    law = chain.stationary[chain.first_state[m] : chain.first_state[m + 1]]
-    if start is None:
-        return law
-    out = np.zeros(len(law))
-    out[start[agent]] = 1
-    return out
+class Stillness:
+    """Whether a recursion has reached its limit: then nothing more needs to be computed.
+
+    Once a round changes less than SETTLING, relative, the rate at which changes fall from there on says how far it is
+    still to go; a slow mode moves little in a round, and far in many.
+    """
+
+    def __init__(self) -> None:
+        self.first, self.rounds = 0.0, 0
+
+    def reached(self, change: float) -> bool:
+        """change : of a round, relative."""
+        if not 0 < change < self.first:
+            self.first, self.rounds = change if change <= tuning.SETTLING else 0.0, 0
+            return change == 0
+        self.rounds += 1
+        return change <= -tuning.SETTLED * math.expm1(math.log(change / self.first) / self.rounds)
 
 
-# Exact moments of trajectories (algo:fed-lsa-markov) on the product of the agents' chains.
-#
-# The state is E[y y^T 1{S_1 = s_1, ..., S_N = s_N}] with y = (u_hat_1, ..., u_hat_N, x_1, ..., x_N, 1), without the x
-# where control variates never change. Given where a round begins agents are independent, so their local steps may be
-# taken one agent after the other; the server's average and the correction of the x are one matrix on y.
+def relative(change: Floats, scale: Floats) -> float:
+    """The largest of some changes, each relative to its own scale."""
+    ratio = np.divide(np.abs(change), scale, out=np.where(change == 0, 0.0, np.inf), where=scale > 0)
+    return float(ratio.max())
+
+
+# The product of the agents' chains. y = (u, delta_1, ..., delta_N, x_1, ..., x_N), without the x where control variates
+# never change; delta_c is what agent c has added to u since the round began. What evolves is E[y] and, with
+# z = (y - E[y], 1), E[z z^T 1{S_1 = s_1, ...}]. Given where a round begins agents are independent, so their local steps
+# may be taken one agent after the other; the server's average and the correction of the x are one matrix on y.
+
+State = tuple[Floats, Floats]  # (E[y], 1) : (size,) and E[z z^T 1{S_1, ..., S_N}] : (S_1, ..., S_N, size, size)
 
 
 @dataclass(frozen=True, eq=False)
 class JointLayout:
-    """Where things stand in y: N agents of dimension d, with or without control variates that change."""
+    """Where things stand in (y, 1): N agents of dimension d, with or without control variates that change."""
 
     N: int
     d: int
@@ -157,83 +225,97 @@ class JointLayout:
 
     @property
     def size(self) -> int:
-        return self.N * self.d * (2 if self.controlled else 1) + 1
+        return self.d * (1 + self.N * (2 if self.controlled else 1)) + 1
 
-    def hat(self, c: int) -> list[int]:
-        """The entries of u_hat_c."""
-        return list(range(c * self.d, (c + 1) * self.d))
+    def delta(self, c: int) -> slice:
+        """The entries of delta_c."""
+        return slice(self.d * (1 + c), self.d * (2 + c))
 
-    def x(self, c: int) -> list[int]:
+    def x(self, c: int) -> slice:
         """The entries of x_c."""
-        return self.hat(self.N + c)
+        return self.delta(self.N + c)
 
-    def own(self, c: int) -> list[int]:
-        """The entries of w_c = (u_hat_c, x_c, 1)."""
-        return self.hat(c) + (self.x(c) if self.controlled else []) + [self.size - 1]
+    def own(self, c: int) -> Index:
+        """The entries of (u, delta_c, x_c, 1)."""
+        x = self.x(c) if self.controlled else slice(0)
+        return np.r_[: self.d, self.delta(c), x, self.size - 1]
+
+    def local(self) -> Floats:
+        """What makes w_c = (u + delta_c, x_c, 1) of those."""
+        rows = np.eye((3 if self.controlled else 2) * self.d + 1)
+        rows[: self.d] += rows[self.d : 2 * self.d]
+        return np.delete(rows, np.s_[self.d : 2 * self.d], axis=0)
 
     def server(self, weights: Floats, gain: float) -> Floats:
-        """The end of a round on y: every u_hat becomes their mean, x_c moves by gain (mean - u_hat_c)."""
+        """The end of a round: u moves by the mean of all delta, x_c by gain (mean - delta_c), and delta_c is 0."""
         out, eye = np.eye(self.size), np.eye(self.d)
-        mean = np.kron(weights, eye)  # (d, N d)
-        hats = slice(0, self.N * self.d)
-        for c in range(self.N):
-            out[self.hat(c), hats] = mean
-            if self.controlled:
-                out[self.x(c), hats] = gain * mean
-                out[np.ix_(self.x(c), self.hat(c))] -= gain * eye
+        mean, deltas = np.kron(weights, eye), slice(self.d, (1 + self.N) * self.d)
+        out[: self.d, deltas] = mean
+        out[deltas] = 0
+        for c in range(self.N if self.controlled else 0):
+            out[self.x(c), deltas] = gain * mean
+            out[self.x(c), self.delta(c)] -= gain * eye
         return out
 
 
-class Stillness:
-    """Whether a recursion has reached its limit: then nothing more needs to be computed.
-
-    A change that has fallen to what it is in k rounds goes on to fall like that, so that k times it is still to come;
-    a slow mode moves little in a round, and far in many.
-    """
-
-    def __init__(self) -> None:
-        self.rounds = 0
-
-    def reached(self, change: float, size: float) -> bool:
-        """change : of a round, in a state of the given size."""
-        self.rounds = self.rounds + 1 if change <= tuning.SETTLING * size else 0
-        return self.rounds > 0 and change * self.rounds <= tuning.SETTLED * size
-
-
-def local_steps(Y: Floats, layout: JointLayout, agents: Sequence[ChainMap]) -> Floats:
-    """The moments after each agent has taken its observations; Y : (S_1, ..., S_N, size, size)."""
-    for c, local in enumerate(agents):
-        hat, own, d = layout.hat(c), layout.own(c), layout.d
-        rest = [i for i in range(layout.size) if i not in hat]
-        moved = np.moveaxis(Y, c, 0)
-        before = moved.reshape(local.states, -1, layout.size, layout.size)
-        after = np.tensordot(local.K, before, 1)
-        cross = np.tensordot(local.mean, before[:, :, own][..., rest], ([2, 3], [0, 2])).transpose(0, 2, 1, 3)
-        after[:, :, np.array(hat)[:, None], rest] = cross
-        after[:, :, np.array(rest)[:, None], hat] = cross.transpose(0, 1, 3, 2)
-        alone = svec(before[:, :, np.array(own)[:, None], own])
-        alone = np.tensordot(local.second, alone, ([2, 3], [0, 2])).transpose(0, 2, 1)
-        after[:, :, np.array(hat)[:, None], hat] = smat(alone, d)
-        Y = np.moveaxis(after.reshape(moved.shape), 0, c)
-    return Y
+def local_steps(state: State, layout: JointLayout, agents: Sequence[ChainMap]) -> State:
+    """The moments after each agent has taken its observations."""
+    (mean, second), d, local = state, layout.d, layout.local()
+    mean = mean.copy()
+    for c, agent in enumerate(agents):
+        own, delta = layout.own(c), layout.delta(c)
+        moved = np.moveaxis(second, c, 0)
+        before = moved.reshape(len(agent.K), -1, layout.size, layout.size)
+        J = local.copy()  # w = J z
+        J[:, -1] = local @ mean[own]
+        shift = np.einsum("xsij,sj->i", agent.Y, before[:, :, own, -1].sum(1) @ J.T)
+        L = agent.X @ J  # delta - E[delta], afterwards, is L z and what observations add by chance
+        L[..., d : 2 * d] += np.eye(d)
+        L[..., -1] -= shift
+        after = np.tensordot(agent.K, before, 1)
+        cross = np.tensordot(agent.K[..., None, None] * L, before[:, :, own], ([1, 3], [0, 2]))
+        after[:, :, delta] = cross.swapaxes(1, 2)
+        after[..., delta] = cross.transpose(0, 2, 3, 1)
+        G = before[:, :, own[:, None], own]
+        after[:, :, delta, delta] = agent.covariance(svec(J @ G @ J.T)) + agent.carried(L, G)
+        second = np.moveaxis(after.reshape(moved.shape), 0, c)
+        mean[delta] += shift
+    return mean, second
 
 
-def random_steps(Y: Floats, layout: JointLayout, agents: Sequence[ChainMap], p: float) -> Floats:
+def random_steps(state: State, layout: JointLayout, agents: Sequence[ChainMap], p: float) -> State:
     """The same for a Geometric(p) number of updates, the same for all agents: the sum over that number, term by term.
 
-    `agents` is one update. The sum is infinite where the moments grow faster than long rounds become rare.
+    `agents` is one update. Two terms are added about their common mean. The sum is infinite where the moments grow
+    faster than long rounds become rare.
     """
-    Y = local_steps(Y, layout, agents)
-    total, share = p * Y, p
+    now = local_steps(state, layout, agents)
+    (mean, second), share = (now[0], p * now[1]), p
     for _ in range(tuning.MAX_SERIES_TERMS):
         share *= 1 - p
         if share == 0:
-            return total
-        Y = local_steps(Y, layout, agents)
-        total += share * Y
-        if share * np.abs(Y).max() <= tuning.SERIES_TAIL * p * np.abs(total).max():
-            return total
-    return np.full_like(Y, np.inf)
+            return mean, second
+        now = local_steps(now, layout, agents)
+        apart, part = now[0] - mean, share / second[..., -1, -1].sum()
+        part /= 1 + part
+        added = share * _about(now[1], (1 - part) * apart)
+        mean, second = mean + part * apart, _about(second, -part * apart) + added
+        if relative(added, _scale(second)) <= tuning.SERIES_TAIL * p:
+            return mean, second
+    return mean, np.full_like(second, np.inf)
+
+
+def _about(second: Floats, apart: Floats) -> Floats:
+    """E[z z^T ...] with `apart`, which ends in 0, added to z."""
+    shift = np.eye(len(apart))
+    shift[:, -1] += apart
+    return np.asarray(shift @ second @ shift.T, np.float64)
+
+
+def _scale(second: Floats) -> Floats:
+    """The size of each entry of E[z z^T], by its standard deviations."""
+    size = np.sqrt(np.diagonal(second.sum(axis=tuple(range(second.ndim - 2)))))
+    return np.multiply.outer(size, size)
 
 
 def curve(
@@ -242,37 +324,43 @@ def curve(
     u: Floats,
     x: Floats,
     weights: Floats,
-    advance: Callable[[int, Floats], tuple[Floats, float]],
+    advance: Callable[[int, State], tuple[State, float]],
     steady: bool,
     recorded: NDArray[np.int64],
 ) -> tuple[Floats, Floats, Floats]:
-    """E[u] : (R, d), E||u||^2 and sum_c w_c E||x_c||^2 : (R,) at the recorded rounds, from known u and x : (N, d).
+    """E[u] : (R, d), E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (R,) at the recorded rounds, from known u, x : (N, d).
 
-    laws : of the first state of each chain; advance(t, Y) : the moments after the local steps of round t, and its gain
+    laws : of the first state of each chain; advance(t, state) : that after the local steps of round t, and its gain
     steady : whether all rounds are alike, so that a state which no longer changes is the last
     """
-    chains, d = tuple(range(layout.N)), layout.d
+    d = layout.d
 
-    def states() -> Iterator[Floats]:
-        y = np.append(np.tile(u, layout.N), np.append(x.ravel(), 1.0) if layout.controlled else 1.0)
-        Y, still = np.outer(y, y), Stillness()
-        for law in reversed(laws):
-            Y = np.multiply.outer(law, Y)
+    def states() -> Iterator[State]:
+        still, second = Stillness(), np.zeros((*map(len, laws), layout.size, layout.size))
+        mean = np.concatenate([u, np.zeros(layout.N * d), x.ravel() if layout.controlled else [], [1.0]])
+        law = np.ones(())
+        for one in laws:
+            law = np.multiply.outer(law, one)
+        second[..., -1, -1] = law
         for t in count():
-            yield Y
-            before, (Y, gain) = Y, advance(t, Y)
+            yield mean, second
+            (moved, after), gain = advance(t, (mean, second))
             end = layout.server(weights, gain)
-            Y = end @ Y @ end.T
-            if steady and still.reached(float(np.abs(Y - before).max()), float(np.abs(Y).max())):
-                yield Y  # from here on nothing changes
+            old, mean, second = (mean, second), end @ moved, end @ after @ end.T
+            second = (second + second.swapaxes(-1, -2)) / 2  # an asymmetry by rounding would grow
+            scale = _scale(second)
+            change = relative(mean - old[0], np.abs(mean) + scale[:, -1]), relative(second - old[1], scale)
+            if steady and still.reached(max(change)):
+                yield mean, second  # from here on nothing changes
                 return
 
-    def show(Y: Floats) -> tuple[Floats, float, float]:
-        full = Y.sum(axis=chains)
+    def show(state: State) -> tuple[Floats, float, float]:
+        mean, variance = state[0], np.diagonal(state[1].sum(axis=tuple(range(layout.N))))
         spread = np.sum(x**2, axis=1) @ weights
         if layout.controlled:
-            spread = sum(weights[c] * np.diag(full)[layout.x(c)].sum() for c in chains)
-        return full[:d, -1], float(np.trace(full[:d, :d])), float(spread)
+            each = [(mean**2 + variance)[layout.x(c)].sum() for c in range(layout.N)]
+            spread = weights @ each
+        return mean[:d], float(variance[:d].sum()), float(spread)
 
-    mean, mse, spread = at_rounds(states(), recorded, show)
-    return mean, mse, spread
+    mean, variance, spread = at_rounds(states(), recorded, show)
+    return mean, variance, spread
