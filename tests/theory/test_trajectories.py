@@ -234,9 +234,7 @@ def test_memory_grows_with_agents_and_not_with_their_pairs():
     assert peak(32) < 6 * peak(8)  # pairs: 16 times
 
 
-@pytest.mark.parametrize(
-    ("agents", "named"), [(8, "the tables of the agents"), (2, "the states of all chains together")]
-)
+@pytest.mark.parametrize(("agents", "named"), [(8, "the different agents"), (2, "the states of all chains together")])
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_computed(agents, named, monkeypatch):
     p = fl.problems.garnet(agents=agents, states=12, features=4, seed=1)
     monkeypatch.setenv("FEDLSA_MEMORY", "1000000")

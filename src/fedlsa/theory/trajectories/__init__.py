@@ -8,8 +8,7 @@ otherwise closed over pairs of agents with an estimate of the error (closure.py)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from ...errors import ArgumentError
 from ...problems import Problem
 from ...sampling import Markov
 from .. import tuning
+from ..linear import at_rounds
 from . import chains, closure
 from .chains import ChainMap, JointLayout, State
 
@@ -47,11 +47,22 @@ def curve(
     laws = [_first_law(problem, c, sampling.start) for c in range(N)]
     etas = algorithm.eta(np.arange(max(int(recorded[-1]), 1)))
     steady = bool((etas == etas[0]).all())
-    maps = _maps(problem, algorithm, sampling.thin, None if layout.controlled else xi)
+    received = algorithm.local_steps if isinstance(algorithm, FixedRounds) else sampling.thin
+    keys = [(m, xi[c].tobytes() if not layout.x else b"") for c, m in enumerate(problem.assignment.tolist())]
+    ones = dict(zip(keys, range(N), strict=True))  # an agent for each map that there is
+    _check_memory(problem, layout, len(ones), closed)
+
+    @lru_cache(maxsize=1)
+    def maps(eta: float) -> list[ChainMap]:
+        """Of each agent over a round, for Scaffnew over one update."""
+        constant = {key: None if layout.x else xi[c] for key, c in ones.items()}
+        known = {k: chains.whole_round(problem, k[0], eta, received, sampling.thin, constant[k]) for k in ones}
+        return [known[key] for key in keys]
+
     if closed:
         alike: dict[tuple[object, ...], list[int]] = {}
-        for c, m in enumerate(problem.assignment.tolist()):
-            alike.setdefault((m, w[c], xi[c].tobytes(), laws[c].tobytes()), []).append(c)
+        for c, key in enumerate(keys):
+            alike.setdefault((key, w[c], laws[c].tobytes()), []).append(c)
         firsts, counts = [cs[0] for cs in alike.values()], np.array([len(cs) for cs in alike.values()], np.float64)
 
         def of_groups(t: int) -> list[ChainMap]:
@@ -62,19 +73,28 @@ def curve(
         return mean, variance, None, error, CLOSURE
     updates = algorithm.mean_steps if isinstance(algorithm, Scaffnew) else algorithm.mean_steps // sampling.thin
 
-    def advance(t: int, state: State) -> tuple[State, float]:
-        agents, gain = maps(float(etas[t])), 1 / (float(etas[t]) * updates)
+    def advance(t: int, state: State) -> State:
+        agents, end = maps(float(etas[t])), layout.server(w, 1 / (float(etas[t]) * updates))
         if isinstance(algorithm, Scaffnew):
-            return chains.random_steps(state, layout, agents, algorithm.probability), gain
-        return chains.local_steps(state, layout, agents), gain
+            mean, second = chains.random_steps(state, layout, agents, algorithm.probability)
+        else:
+            mean, second = chains.local_steps(state, layout, agents)
+        second = end @ second @ end.T
+        return end @ mean, (second + second.swapaxes(-1, -2)) / 2  # an asymmetry by rounding would grow
 
-    x = xi - problem.xi_star
-    mean, variance, spread = chains.curve(layout, laws, u, x, w, advance, steady, recorded)
-    kind, psi = EXACT if N == 1 else PRODUCT, None
-    if not isinstance(algorithm, FedLSA):
-        mse = np.sum(mean**2, axis=1) + variance
-        psi = mse + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
-    return mean, variance, psi, None, kind
+    x, second = xi - problem.xi_star, np.zeros((*map(len, laws), layout.size, layout.size))
+    second[..., -1, -1] = reduce(np.multiply.outer, laws)
+    start = np.concatenate([u, np.zeros(u.size * N), x.ravel() if layout.x else [], [1.0]])
+
+    def show(state: State) -> tuple[Floats, float, float]:
+        mean, variance = state[0], np.diagonal(state[1].sum(axis=tuple(range(N))))
+        each = [(mean**2 + variance)[entries].sum() for entries in layout.x] or np.sum(x**2, axis=1)
+        return mean[: u.size], float(variance[: u.size].sum()), float(w @ each)
+
+    states = chains.until_still((start, second), advance, chains.change, steady)
+    mean, variance, spread = at_rounds(states, recorded, show)
+    psi = np.sum(mean**2, axis=1) + variance + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
+    return mean, variance, None if isinstance(algorithm, FedLSA) else psi, None, EXACT if N == 1 else PRODUCT
 
 
 def fits(problem: Problem, algorithm: Algorithm) -> bool:
@@ -98,22 +118,6 @@ def _layout(problem: Problem, algorithm: Algorithm) -> JointLayout:
     return JointLayout(problem.n_agents, problem.dim, not isinstance(algorithm, FedLSA) and problem.n_agents > 1)
 
 
-def _maps(problem: Problem, algorithm: Algorithm, thin: int, xi: Floats | None) -> Callable[[float], list[ChainMap]]:
-    """What gives the maps of all agents over a round (Scaffnew: over one update) at a step size; the last are kept."""
-    received = algorithm.local_steps if isinstance(algorithm, FixedRounds) else thin
-
-    @lru_cache(maxsize=1)
-    def at(eta: float) -> list[ChainMap]:
-        known: dict[tuple[int, bytes], ChainMap] = {}
-        keys = [(m, b"" if xi is None else xi[c].tobytes()) for c, m in enumerate(problem.assignment.tolist())]
-        for c, key in enumerate(keys):
-            if key not in known:
-                known[key] = chains.whole_round(problem, key[0], eta, received, thin, None if xi is None else xi[c])
-        return [known[key] for key in keys]
-
-    return at
-
-
 def _first_law(problem: Problem, agent: int, start: tuple[int, ...] | None) -> Floats:
     """(S,): the law of the state in which an agent's trajectory starts."""
     chain, m = problem.chain, int(problem.assignment[agent])
@@ -130,6 +134,15 @@ def _states(problem: Problem) -> list[int]:
 
 def _product_size(problem: Problem, layout: JointLayout) -> int:
     return math.prod(_states(problem)) * (layout.size - layout.d) ** 2
+
+
+def _check_memory(problem: Problem, layout: JointLayout, maps: int, closed: bool) -> None:
+    d, n, S = layout.d, len(layout.local), max(_states(problem))
+    if closed:
+        each = 8 * S**2 * (d * (d + 1) // 2 * (n * (n + 1) // 2) + 2 * d * n)
+        checks.memory("the different agents", maps, each, "what one does in a round")
+    else:
+        checks.memory("the states of all chains together", math.prod(_states(problem)), 64 * layout.size**2, "moments")
 
 
 def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
@@ -153,18 +166,13 @@ def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
         raise ArgumentError(f"{rule}; got {algorithm.probability:g}")
     algorithm.observations(np.zeros(1), sampling.thin)  # refuses rounds without an update
     layout = _layout(problem, algorithm)
-    d, n, states = layout.d, len(layout.local()), max(_states(problem))
+    n, states = len(layout.local), max(_states(problem))
     most = int(math.sqrt(tuning.MAX_CHAIN_MAP) / (n * (n + 1) // 2))
     if states > most:
         raise ArgumentError(
-            f"the chains must have at most {most} states in dimension {d} for exact moments with "
+            f"the chains must have at most {most} states in dimension {layout.d} for exact moments with "
             f"sampling=Markov(); got {states}"
         )
-    if fits(problem, algorithm):
-        checks.memory("the states of all chains together", math.prod(_states(problem)), 64 * layout.size**2, "moments")
-    else:
-        each = 8 * states**2 * (d * (d + 1) // 2 * (n * (n + 1) // 2) + 2 * d * n)
-        checks.memory("the tables of the agents", len(set(problem.assignment.tolist())), each, "the map of a round")
     if start is None:
         return
     if len(start) != N:

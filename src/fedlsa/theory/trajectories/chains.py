@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import count
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...checks import Floats
 from ...problems import Problem
 from .. import tuning
-from ..linear import Index, at_rounds, folded, repeat, smat, svec, symkron, within
+from ..linear import folded, repeat, smat, svec, symkron, within
 
-Integers = NDArray[np.int64]
+T = TypeVar("T")
 
 
 def gram(X: Floats) -> Floats:
@@ -114,72 +114,49 @@ class ChainMap:
 
     def carried(self, L: Floats, G: Floats) -> Floats:
         """(S', b, d, d): sum_s K L G L^T for L : (S', S, d, n) and G : (S, b, n, n)."""
-        S, b, n, _ = G.shape
-        out, columns = np.empty((S, b, self.d, self.d)), G.swapaxes(1, 2).reshape(S, n, b * n)
-        step = max(1, tuning.OUTCOMES_AT_ONCE // (S * self.d * b * n))
-        for first in range(0, S, step):
-            part = L[first : first + step]  # so many last states at a time
-            rows = (self.K[first : first + step, :, None, None] * part).swapaxes(0, 1)
-            half = (rows.reshape(S, -1, n) @ columns).reshape(S, len(part), self.d, b, n).transpose(1, 3, 2, 0, 4)
-            full = half.reshape(len(part), b * self.d, S * n) @ part.swapaxes(2, 3).reshape(len(part), S * n, self.d)
-            out[first : first + step] = full.reshape(len(part), b, self.d, self.d)
-        return out
+        to_each = zip(self.K[..., None, None, None], L, strict=True)
+        return np.stack([np.tensordot(K * (L[:, None] @ G), L, ([0, 3], [0, 2])) for K, L in to_each])
 
 
 def used(problem: Problem, table: int, eta: float, xi: Floats | None) -> ChainMap:
     """One observation that makes an update; xi : (d,) for control variates that never change, then w = (u, 1)."""
-    chain, d = problem.chain, problem.dim
+    chain, d, span = problem.chain, problem.dim, slice(*problem.first[table : table + 2].tolist())
     assert chain is not None
-    S = int(chain.first_state[table + 1] - chain.first_state[table])
-    n = d + 1 if xi is not None else 2 * d + 1
-    e, q = d * (d + 1) // 2, n * (n + 1) // 2
-    K, Y, D = np.zeros((S, S)), np.zeros((S, S, d, n)), np.zeros((S, e, S, q))
-
-    def outcomes() -> Iterator[tuple[Floats, tuple[Integers, Integers], Floats]]:
-        """Probabilities, states (s', s) and X(z) of some outcomes at a time."""
-        step = max(1, tuning.OUTCOMES_AT_ONCE // (e * q))
-        for first in range(int(problem.first[table]), int(problem.first[table + 1]), step):
-            part = slice(first, min(int(problem.first[table + 1]), first + step))
-            A, b = problem.observations.matrices(part)
-            X = np.zeros((len(b), d, n))
-            X[..., :d], X[..., -1] = (
-                -A,
-                b - A @ problem.theta_star + (problem.table_xi_star[table] if xi is None else xi),
-            )
-            if xi is None:
-                X[..., d : 2 * d] = np.eye(d)
-            p, where = chain.conditional[part], (chain.successor[part], chain.origin[part])
-            yield p, where, eta * X
-
-    ways = np.zeros((S, S), np.int64)
-    for p, where, X in outcomes():
-        np.add.at(ways, where, 1)
-        np.add.at(K, where, p)
-        np.add.at(Y, where, p[:, None, None] * X)
-    mean = ChainMap(K, Y, D).X
-    for p, where, X in outcomes():
-        several = ways[where] > 1
-        to, origin = where[0][several], where[1][several]
-        apart = symkron(X[several] - mean[to, origin])
-        np.add.at(D.swapaxes(1, 2), (to, origin), p[several, None, None] * apart)
-    return ChainMap(K, Y, D)
+    S, n = int(np.diff(chain.first_state)[table]), d + 1 if xi is not None else 2 * d + 1
+    p, to, origin = chain.conditional[span, None, None], chain.successor[span], chain.origin[span]
+    A, b = problem.observations.matrices(span)
+    X = np.zeros((len(b), d, n))
+    X[..., :d] = -eta * A
+    X[..., d:-1] = eta * np.eye(d)[:, : n - d - 1]
+    X[..., -1] = eta * (b - A @ problem.theta_star + (problem.table_xi_star[table] if xi is None else xi))
+    out, ways = dropped(np.zeros((S, S)), d, n), np.zeros((S, S), np.int64)
+    np.add.at(ways, (to, origin), 1)
+    np.add.at(out.K, (to, origin), p[:, 0, 0])
+    np.add.at(out.Y, (to, origin), p * X)
+    X -= out.X[to, origin]
+    for s in range(S):
+        here = (origin == s) & (ways[to, origin] > 1)  # the only way to a state has no chance in it
+        np.add.at(out.D[:, :, s], to[here], p[here] * symkron(X[here]))
+    return out
 
 
-def dropped(like: ChainMap, count: int) -> ChainMap:
+def dropped(K: Floats, d: int, n: int) -> ChainMap:
     """Observations that are received and dropped: the chain moves, u does not."""
-    return ChainMap(np.linalg.matrix_power(like.K, count), np.zeros_like(like.Y), np.zeros_like(like.D))
+    S, e, q = len(K), d * (d + 1) // 2, n * (n + 1) // 2
+    return ChainMap(K, np.zeros((S, S, d, n)), np.zeros((S, e, S, q)))
 
 
 def whole_round(problem: Problem, table: int, eta: float, H: int, thin: int, xi: Floats | None) -> ChainMap:
     """H observations, of which every `thin`-th makes an update; the last H mod thin are dropped too."""
     one = used(problem, table, eta, xi)
-    update = one if thin == 1 else dropped(one, thin - 1).then(one)
-    n, K = H // thin, update.K
-    if n * np.count_nonzero(K) <= K.size * math.log2(n):  # few successors: one by one is less work
-        out = reduce(ChainMap.then, [update] * n)
-    else:
-        out = repeat(update, n, ChainMap.then)
-    return out if H % thin == 0 else out.then(dropped(one, H % thin))
+
+    def drop(count: int) -> ChainMap:
+        return dropped(np.linalg.matrix_power(one.K, count), *one.Y.shape[2:])
+
+    update, n = one if thin == 1 else drop(thin - 1).then(one), H // thin
+    few = n * np.count_nonzero(update.K) <= update.K.size * math.log2(n)  # of so few successors one by one is less work
+    out = reduce(ChainMap.then, [update] * n) if few else repeat(update, n, ChainMap.then)
+    return out if H % thin == 0 else out.then(drop(H % thin))
 
 
 class Stillness:
@@ -207,6 +184,17 @@ def relative(change: Floats, scale: Floats) -> float:
     return float(ratio.max())
 
 
+def until_still(now: T, advance: Callable[[int, T], T], change: Callable[[T, T], float], steady: bool) -> Iterator[T]:
+    """The states after 0, 1, 2, ... rounds; where all rounds are alike, up to one from which nothing changes."""
+    still = Stillness()
+    for t in count():
+        yield now
+        before, now = now, advance(t, now)
+        if steady and still.reached(change(before, now)):
+            yield now
+            return
+
+
 # The product of the agents' chains. y = (u, delta_1, ..., delta_N, x_1, ..., x_N), without the x where control variates
 # never change; delta_c is what agent c has added to u since the round began. What evolves is E[y] and, with
 # z = (y - E[y], 1), E[z z^T 1{S_1 = s_1, ...}]. Given where a round begins agents are independent, so their local steps
@@ -215,55 +203,38 @@ def relative(change: Floats, scale: Floats) -> float:
 State = tuple[Floats, Floats]  # (E[y], 1) : (size,) and E[z z^T 1{S_1, ..., S_N}] : (S_1, ..., S_N, size, size)
 
 
-@dataclass(frozen=True, eq=False)
 class JointLayout:
-    """Where things stand in (y, 1): N agents of dimension d, with or without control variates that change."""
+    """Where things stand in (y, 1): N agents of dimension d, with or without control variates that change.
 
-    N: int
-    d: int
-    controlled: bool
+    delta, x : the entries of delta_c and x_c; own : those of (u, delta_c, x_c, 1)
+    local : what makes w_c = (u + delta_c, x_c, 1) of those
+    """
 
-    @property
-    def size(self) -> int:
-        return self.d * (1 + self.N * (2 if self.controlled else 1)) + 1
-
-    def delta(self, c: int) -> slice:
-        """The entries of delta_c."""
-        return slice(self.d * (1 + c), self.d * (2 + c))
-
-    def x(self, c: int) -> slice:
-        """The entries of x_c."""
-        return self.delta(self.N + c)
-
-    def own(self, c: int) -> Index:
-        """The entries of (u, delta_c, x_c, 1)."""
-        x = self.x(c) if self.controlled else slice(0)
-        return np.r_[: self.d, self.delta(c), x, self.size - 1]
-
-    def local(self) -> Floats:
-        """What makes w_c = (u + delta_c, x_c, 1) of those."""
-        rows = np.eye((3 if self.controlled else 2) * self.d + 1)
-        rows[: self.d] += rows[self.d : 2 * self.d]
-        return np.delete(rows, np.s_[self.d : 2 * self.d], axis=0)
+    def __init__(self, N: int, d: int, controlled: bool) -> None:
+        blocks = [slice(k * d, (k + 1) * d) for k in range(1 + N + controlled * N)]
+        self.d, self.size, self.delta, self.x = d, len(blocks) * d + 1, blocks[1 : 1 + N], blocks[1 + N :]
+        self.own = [np.r_[blocks[0], *blocks[1 + c :: N], self.size - 1] for c in range(N)]
+        rows = np.eye(len(self.own[0]))
+        rows[:d] += rows[d : 2 * d]
+        self.local = np.delete(rows, blocks[1], axis=0)
 
     def server(self, weights: Floats, gain: float) -> Floats:
         """The end of a round: u moves by the mean of all delta, x_c by gain (mean - delta_c), and delta_c is 0."""
-        out, eye = np.eye(self.size), np.eye(self.d)
-        mean, deltas = np.kron(weights, eye), slice(self.d, (1 + self.N) * self.d)
-        out[: self.d, deltas] = mean
-        out[deltas] = 0
-        for c in range(self.N if self.controlled else 0):
-            out[self.x(c), deltas] = gain * mean
-            out[self.x(c), self.delta(c)] -= gain * eye
+        out, mean = np.eye(self.size), np.kron(weights, np.eye(self.d))
+        deltas = slice(self.d, self.delta[-1].stop)
+        out[: self.d, deltas], out[deltas] = mean, 0
+        for x, delta in zip(self.x, self.delta, strict=False):
+            out[x, deltas] = gain * mean
+            out[x, delta] -= gain * np.eye(self.d)
         return out
 
 
 def local_steps(state: State, layout: JointLayout, agents: Sequence[ChainMap]) -> State:
     """The moments after each agent has taken its observations."""
-    (mean, second), d, local = state, layout.d, layout.local()
+    (mean, second), d, local = state, layout.d, layout.local
     mean = mean.copy()
     for c, agent in enumerate(agents):
-        own, delta = layout.own(c), layout.delta(c)
+        own, delta = layout.own[c], layout.delta[c]
         moved = np.moveaxis(second, c, 0)
         before = moved.reshape(len(agent.K), -1, layout.size, layout.size)
         J = local.copy()  # w = J z
@@ -318,49 +289,7 @@ def _scale(second: Floats) -> Floats:
     return np.multiply.outer(size, size)
 
 
-def curve(
-    layout: JointLayout,
-    laws: Sequence[Floats],
-    u: Floats,
-    x: Floats,
-    weights: Floats,
-    advance: Callable[[int, State], tuple[State, float]],
-    steady: bool,
-    recorded: NDArray[np.int64],
-) -> tuple[Floats, Floats, Floats]:
-    """E[u] : (R, d), E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (R,) at the recorded rounds, from known u, x : (N, d).
-
-    laws : of the first state of each chain; advance(t, state) : that after the local steps of round t, and its gain
-    steady : whether all rounds are alike, so that a state which no longer changes is the last
-    """
-    d = layout.d
-
-    def states() -> Iterator[State]:
-        still, second = Stillness(), np.zeros((*map(len, laws), layout.size, layout.size))
-        mean = np.concatenate([u, np.zeros(layout.N * d), x.ravel() if layout.controlled else [], [1.0]])
-        law = np.ones(())
-        for one in laws:
-            law = np.multiply.outer(law, one)
-        second[..., -1, -1] = law
-        for t in count():
-            yield mean, second
-            (moved, after), gain = advance(t, (mean, second))
-            end = layout.server(weights, gain)
-            old, mean, second = (mean, second), end @ moved, end @ after @ end.T
-            second = (second + second.swapaxes(-1, -2)) / 2  # an asymmetry by rounding would grow
-            scale = _scale(second)
-            change = relative(mean - old[0], np.abs(mean) + scale[:, -1]), relative(second - old[1], scale)
-            if steady and still.reached(max(change)):
-                yield mean, second  # from here on nothing changes
-                return
-
-    def show(state: State) -> tuple[Floats, float, float]:
-        mean, variance = state[0], np.diagonal(state[1].sum(axis=tuple(range(layout.N))))
-        spread = np.sum(x**2, axis=1) @ weights
-        if layout.controlled:
-            each = [(mean**2 + variance)[layout.x(c)].sum() for c in range(layout.N)]
-            spread = weights @ each
-        return mean[:d], float(variance[:d].sum()), float(spread)
-
-    mean, variance, spread = at_rounds(states(), recorded, show)
-    return mean, variance, spread
+def change(before: State, after: State) -> float:
+    """The largest change in a round, each entry relative to its own size."""
+    scale = _scale(after[1])
+    return max(relative(after[0] - before[0], np.abs(after[0]) + scale[-1]), relative(after[1] - before[1], scale))

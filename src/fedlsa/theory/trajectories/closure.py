@@ -18,16 +18,15 @@ beyond: an order above the error that it stands for, and infinite for chains tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import Floats
 from ..linear import at_rounds, smat, svec, symkron, triangle, within
-from .chains import ChainMap, Stillness, gram, relative
+from .chains import ChainMap, gram, relative, until_still
 
 REMEMBERED = np.array([1.0, 0.0])[:, None, None]  # of what chains remember: all, and nothing for comparison
 
@@ -163,18 +162,11 @@ def curve(
     are, and maps(t), what one does in round t; steady : whether always the same
     """
 
-    def states() -> Iterator[Closed]:
-        still, sizes = Stillness(), [(2, len(law), len(u)) for law in laws]
-        nothing = [np.zeros(size) for size in sizes], [np.zeros((*size, len(u))) for size in sizes]
-        now = Closed(np.tile(u, (2, 1)), np.zeros((2, len(u), len(u))), laws, *nothing)
-        for t in count():
-            yield now
-            before, now = now, advance(now, weights, counts, maps(t))
-            if steady and still.reached(_change(before, now)):
-                yield now  # from here on nothing changes
-                return
-
-    mean, variance, error = at_rounds(states(), recorded, lambda s: (s.m[0], float(np.trace(s.V[0])), _estimate(s)))
+    sizes = [(2, len(law), len(u)) for law in laws]
+    nothing = [np.zeros(size) for size in sizes], [np.zeros((*size, len(u))) for size in sizes]
+    start = Closed(np.tile(u, (2, 1)), np.zeros((2, len(u), len(u))), laws, *nothing)
+    states = until_still(start, lambda t, now: advance(now, weights, counts, maps(t)), _change, steady)
+    mean, variance, error = at_rounds(states, recorded, lambda s: (s.m[0], float(np.trace(s.V[0])), _estimate(s)))
     return mean, variance, error
 
 
