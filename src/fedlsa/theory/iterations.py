@@ -3,14 +3,14 @@
 An iteration is a local step of everybody and then, with probability p and for all at once, a communication. In what is
 carried nothing is conserved, so that its digits last while errors fall by many orders of magnitude: the average
 u_bar = sum_k s_k u_k of the means of groups (s_k = count_k weight_k), v_k = u_k - u_bar, and control variates
-x_k = (eta / p) (xi_k - xi_star_k). With D_k = A_k - A_r, which is exactly 0 for equal agents,
+x_k = (eta / p) (xi_k - xi_star_k). With D_k = A_k - A_bar, which is exactly 0 for equal agents,
 
-    u_bar <- (I - eta A_bar) u_bar - c,   v_k <- (I - eta A_k) v_k - eta (D_k - D_bar) u_bar + c + p x_k,
+    u_bar <- (I - eta A_bar) u_bar - c,   v_k <- (I - eta A_k) v_k - eta D_k u_bar + c + p x_k,
 
-where c = eta sum_j s_j D_j v_j, and a communication is v_k <- 0, x_k <- x_k - v_k. In the group r with the largest
-share, x_r is what makes sum_k s_k x_k = 0. Agents of a group differ from its mean by deviations (v, x) that evolve on
-their own. So there are a mean, a covariance of (u_bar, v, x), and one of deviations in each group. They are sums of
-positive terms, the variance of the coin among them, and so is the Lyapunov function: with deviations,
+where c = eta sum_j s_j D_j v_j, and a communication is v_k <- 0, x_k <- x_k - v_k. The sums of s_k v_k and s_k x_k are
+0; what rounding makes of them decays as an agent with A_bar does. Agents of a group differ from its mean by deviations
+(v, x) that evolve on their own. So there are a mean, a covariance of (u_bar, v, x) and one of deviations in each group.
+They are sums of positive terms, the variance of the coin among them, and so is the Lyapunov function: with deviations,
 
     psi = E||u_bar||^2 + sum_k s_k E||v_k||^2 + sum_k s_k E||x_k||^2.
 
@@ -113,19 +113,21 @@ class _Run:
     def __init__(self, m: Moments, eta: float, p: float) -> None:
         self.moments, self.eta, self.p, self.share = m, eta, p, m.count * m.weight
         self.within = 1 - 1 / m.count  # G counts as much in an agent of a group
-        K, d, r = len(m.table), m.dim, int(np.argmax(self.share))
+        K, d = len(m.table), m.dim
         checks.memory("the number of different agents", K, 80 * d * d * (2 * K + 2), "their covariances")
-        self.r, self.rows = r, slice(r * d, (r + 1) * d)
-        self.rest = np.kron(np.where(np.arange(K) == r, 0, -self.share / self.share[r]), np.eye(d))  # x_r of x
         self.A, self.b, one = m.A_bar[m.table], m.b_bar[m.table], np.eye(d)
-        self.D = self.A - self.A[r]
+        self.D, own = self._centred(self.A), one - eta * self.A
+        average = one - eta * (self.A[0] - self.D[0])
         self.data = np.abs(self.A) * self.D.any(0)  # entries in which all agents agree have no error in D
-        apart, own = self.D - np.tensordot(self.share, self.D, 1), one - eta * self.A
-        average = one - eta * (self.A[r] - apart[r])
-        self.maps = self._maps(average, own, -eta * apart, eta * self.D, -one)
+        self.maps = self._maps(average, own, -eta * self.D, eta * self.D, -one)
         sizes = self._maps(np.abs(average), np.abs(own), eta * self.data, eta * self.data, one)
         self.maps_and_sizes = [np.stack(both) for both in zip(self.maps, sizes, strict=True)]
         self.deviate = np.block([[own, np.tile(p * one, (K, 1, 1))], [0 * own, np.tile(one, (K, 1, 1))]])
+
+    def _centred(self, X: Floats) -> Floats:
+        """X : (K, ...) of groups from their average: first from one of them, so that equal ones have 0."""
+        X = X - X[0]
+        return np.asarray(X - np.tensordot(self.share, X, 1), np.float64)
 
     def _maps(self, average: Floats, own: Floats, apart: Floats, D: Floats, back: Floats) -> tuple[Floats, ...]:
         """own : (K, d, d) of v_k; shared : ((1 + K) d, 2d) of (u_bar, c); drift : (d, K d), which makes c of v."""
@@ -139,13 +141,9 @@ class _Run:
         size = np.abs(self.A) @ np.abs(theta) + np.abs(self.b)
         inverse = np.abs(np.linalg.inv(np.tensordot(self.share, self.A, 1)))
         off = EPS * (inverse @ (self.share @ size) + np.abs(theta))
-        beta = self.b - self.b[self.r]
-        ideal = self.D @ theta - beta  # xi_star but for a constant, and exactly 0 for equal agents
-        x_off = self.data @ off + EPS * (np.abs(self.b) * beta.any(0) + np.abs(xi))
-        zero = np.zeros(K * d)
-        self.mean = np.concatenate([u, zero, scale * (xi - ideal + self.share @ ideal).ravel()])
-        x = self.mean[-K * d :]
-        x[self.rows] = self.rest @ x
+        b, zero = self._centred(self.b), np.zeros(K * d)
+        x_off = self.data @ off + EPS * (np.abs(self.b) * b.any(0) + np.abs(xi))
+        self.mean = np.concatenate([u, zero, scale * (self._centred(xi) - self.D @ theta + b).ravel()])
         error = np.concatenate([off * (given and u.any()), zero, scale * x_off.ravel()])
         length = float(np.linalg.norm(error))
         ratio = length / max(float(np.linalg.norm(self.mean)), length, SMALLEST)
@@ -164,7 +162,7 @@ class _Run:
 
     def states(self) -> Iterator[_Run]:
         """Itself after 0, 1, 2, ... iterations."""
-        m, p, d, r, UU, UX, XX, G = self.moments, self.p, self.moments.dim, self.rows, self.UU, self.UX, self.XX, self.G
+        m, p, d, UU, UX, XX, G = self.moments, self.p, self.moments.dim, self.UU, self.UX, self.XX, self.G
         F, F_x, F_within = (np.einsum("...ii->...i", X[1]) for X in (UU, XX, G))
         U, many, v = UU.shape[1], bool(self.within.any()), slice(d, None)
         while True:
@@ -174,11 +172,12 @@ class _Run:
             now[:, :U] = self._local(now[:, :U], now[:, U:], self.maps_and_sizes)
             (self.mean, z), half = now[..., 0], self._local(UU, UX.swapaxes(1, 2), self.maps)
             UX[:] = self._local(UX, XX, self.maps)
-            UU[:] = _symmetric(self._local(half.swapaxes(1, 2), UX.swapaxes(1, 2), self.maps))
+            UU[:] = self._local(half.swapaxes(1, 2), UX.swapaxes(1, 2), self.maps)
             F += ROUNDINGS * EPS * z[:U] ** 2
             F_x += ROUNDINGS * EPS * z[U:] ** 2
             if noise is not None:
                 self._add_noise(noise)
+            UU[:] = _symmetric(UU)
             if many:
                 deviation = np.sqrt(np.abs(np.einsum("kii->ki", G[0])))[..., None]
                 G[:] = _symmetric(self.deviate @ G @ self.deviate.swapaxes(1, 2))
@@ -194,11 +193,6 @@ class _Run:
             XX[0] += coin
             x -= p * moved
             moved *= 1 - p
-            x[r] = self.rest @ x
-            UX[:, :, r] = UX @ self.rest.T
-            XX[:, r] = self.rest @ XX
-            XX[:, :, r] = XX @ self.rest.T
-            XX[:] = _symmetric(XX)
 
     def _local(self, U: Floats, x: Floats, maps: Sequence[Floats]) -> Floats:
         """(u_bar, v) of columns U : (2, (1 + K) d, columns) and x : (2, K d, columns) after a local step."""
