@@ -310,17 +310,10 @@ def last_iterate_bound(problem: Problem, algorithm: FedLSA, rounds: Rounds, star
     round of n = floor(H / q) updates contracts if C e^{-r (n - 1)} <= 1. The noise of a round is at most sup||eps||
     times 1 + C / (1 - e^{-r}), a sum over products of all lengths; short ones need not be below 1, as the proof has it.
     """
-    eta, H, known, markov = (
-        constant_step(algorithm),
-        algorithm.local_steps,
-        constants(problem),
-        markov_constants(problem),
-    )
-    terms = {
-        "start": start,
-        "heterogeneity": 2 * rounds * known.distance,
-        "noise": eta * H * rounds * known.eps_sup,
-    }
+    eta, H = constant_step(algorithm), algorithm.local_steps
+    known, markov = constants(problem), markov_constants(problem)
+    noise = eta * H * rounds * known.eps_sup
+    terms = {"start": start, "heterogeneity": 2 * rounds * known.distance, "noise": noise}
     updates, observations = round_lengths(markov, problem.dim, eta)
     conditions: Conditions = {
         "-A_bar_c is Hurwitz": (float(math.isnan(markov.a_tilde)), 0.0),
@@ -329,10 +322,8 @@ def last_iterate_bound(problem: Problem, algorithm: FedLSA, rounds: Rounds, star
         "1 + 12 / (a~ eta) (2 + log(d kappa_Q) / 2) <= floor(H / q)": (updates, float(H // q)),
         "1 + e^2 (d kappa_Q)^{1/2} / (1 - e^{-a~ eta / 12}) <= H": (observations, float(H)),
     }
-    mse, bounds = sum(terms.values()) ** 2, "E^{1/4} ||theta_t - theta_star||^4"
-    return Bound(
-        "lem:last_iterate_bound", ON_TRAJECTORIES, bounds, rounds, rounds * H, terms, conditions, mse, proved=False
-    )
+    what = "lem:last_iterate_bound", ON_TRAJECTORIES, "E^{1/4} ||theta_t - theta_star||^4"
+    return Bound(*what, rounds, rounds * H, terms, conditions, sum(terms.values()) ** 2, proved=False)
 
 
 def round_lengths(markov: MarkovConstants, d: int, eta: float) -> tuple[float, float]:
@@ -429,14 +420,13 @@ def bound(
     A list in the place of `rounds` is short for recording that list; constants are computed once for all rounds.
     Where conditions fail a TheoryWarning says which, and the number is returned all the same.
     """
-    algorithm, eta, t = _checked(problem, algorithm, rounds, record)
+    q = sampling.thin if isinstance(sampling, Markov) else 1
+    algorithm, eta, t = _checked(problem, algorithm, rounds, record, q)
     if isinstance(sampling, Markov) and isinstance(algorithm, FedLSA):
-        q, start = _thinned(algorithm, sampling.thin), start_distance(problem, theta_0)
-        return last_iterate_bound(problem, algorithm, t, start, q).warn_unmet()
+        return last_iterate_bound(problem, algorithm, t, start_distance(problem, theta_0), q).warn_unmet()
     if not isinstance(sampling, IID):
-        raise ArgumentError(
-            f"the theorem on {type(algorithm).__name__} needs i.i.d. sampling; got {checks.show(sampling)}"
-        )
+        name, got = type(algorithm).__name__, checks.show(sampling)
+        raise ArgumentError(f"the theorem on {name} needs i.i.d. sampling; got {got}")
     return theorem(theorem_inputs(problem, eta), algorithm, t, start_distance(problem, theta_0)).warn_unmet()
 
 
@@ -475,23 +465,18 @@ def markov_bound(
     rounds, theta_0, record : as in `bound`
     thin : of so many observations in a row one makes an update (the paper's q)
     """
-    given, _, t = _checked(problem, algorithm, rounds, record)
+    q = checks.integer("thin", thin, at_least=1)
+    given, _, t = _checked(problem, algorithm, rounds, record, q)
     checks.instance("algorithm", given, FedLSA, "a FedLSA")
-    q = _thinned(algorithm, checks.integer("thin", thin, at_least=1))
     return coupled_bound(problem, algorithm, t, start_distance(problem, theta_0), q).warn_unmet()
 
 
-def _thinned(algorithm: FedLSA, thin: int) -> int:
-    """`thin`, if a round then still makes an update."""
-    if thin > algorithm.local_steps:
-        raise ArgumentError(f"thin must be at most local_steps, {algorithm.local_steps}; got {thin}")
-    return thin
-
-
-def _checked(problem: Problem, given: Any, rounds: Any, record: Any) -> tuple[Algorithm, float, Rounds]:
+def _checked(problem: Any, given: Any, rounds: Any, record: Any, thin: int = 1) -> tuple[Algorithm, float, Rounds]:
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     algorithm = method("algorithm", given, "theory")
     eta = constant_step(algorithm)
+    if isinstance(algorithm, FedLSA) and thin > algorithm.local_steps:
+        raise ArgumentError(f"thin must be at most local_steps, {algorithm.local_steps}; got {thin}")
     if checks.is_sequence(rounds):
         if record is not None:
             raise ArgumentError("record must be None where rounds is a list of rounds; got both")

@@ -11,6 +11,7 @@ linear in the number of tables, and a rank-one outcome is never written out as a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,7 +44,7 @@ def _largest_norm(table: str) -> Any:
     def norm(known: Constants) -> float:
         held = getattr(known, table)[known.problem.table_weights > 0]
         finite = np.isfinite(held).all()
-        return float(np.linalg.norm(held, 2, axis=(1, 2)).max()) if finite else float("nan")
+        return float(np.linalg.norm(held, 2, axis=(1, 2)).max()) if finite else math.nan
 
     return cached_property(norm)
 
@@ -99,12 +100,19 @@ class Constants(Displayed, ReadOnly):
     @property
     def L_td(self) -> float:
         """L for TD(0), ||phi|| <= 1: E[A^T A] <= (1 + gamma)^2 E[phi phi^T] <= L E[(A + A^T) / 2]; or NaN."""
-        return (1 + self.discount) ** 2 / (1 - self.discount) if self.nu > 0 else float("nan")
+        return (1 + self.discount) ** 2 / (1 - self.discount) if self.nu > 0 else math.nan
 
     def stability(self, step_size: float) -> float:
-        """a(step_size), as `stability` gives it, without a new pass over the outcomes."""
-        held = self.problem.table_weights > 0
-        return stability_rate(self.problem.table_A_bar[held], self.table_Sigma_A[held], step_size)
+        """a(step_size), as `stability` gives it.
+
+        With mu = lambda_min(A_bar + A_bar^T - eta E[A^T A]), lambda_max = 1 - eta mu: small steps lose no digits.
+        """
+        eta, held = step_size, self.problem.table_weights > 0
+        A_bar, Sigma_A = self.problem.table_A_bar[held], self.table_Sigma_A[held]
+        with np.errstate(over="ignore", invalid="ignore"):
+            gain = A_bar + A_bar.swapaxes(1, 2) - eta * (A_bar.swapaxes(1, 2) @ A_bar + Sigma_A)
+        mu = smallest_eigenvalue(gain) if np.isfinite(gain).all() else math.nan
+        return mu / (1 + math.sqrt(max(1 - eta * mu, 0))) if mu > 0 else math.nan
 
     A_bar = _of_problem("A_bar", "(N, d, d)")
     b_bar = _of_problem("b_bar", "(N, d)")
@@ -117,19 +125,6 @@ class Constants(Displayed, ReadOnly):
     Sigma_A_norm = _largest_norm("table_Sigma_A")
     Sigma_eps_norm = _largest_norm("table_Sigma_eps")
     Sigma_omega_norm = _largest_norm("table_Sigma_omega")
-
-
-def stability_rate(A_bar: Floats, Sigma_A: Floats, eta: float) -> float:
-    """min over tables of (1 - lambda_max^{1/2}) / eta; NaN if not positive.
-
-    With mu = lambda_min(A_bar + A_bar^T - eta E[A^T A]), lambda_max = 1 - eta mu: no digits are lost at small steps.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        gain = A_bar + A_bar.swapaxes(1, 2) - eta * (A_bar.swapaxes(1, 2) @ A_bar + Sigma_A)
-    if not np.isfinite(gain).all():
-        return float("nan")
-    mu = smallest_eigenvalue(gain)
-    return float(mu / (1 + np.sqrt(max(1 - eta * mu, 0)))) if mu > 0 else float("nan")
 
 
 def smallest_eigenvalue(matrices: Floats) -> float:
@@ -153,11 +148,11 @@ def constants(problem: Problem) -> Constants:
 
 
 def _computed(problem: Problem) -> Constants:
-    M, d, w = problem.n_tables, problem.dim, problem.table_weights
-    held = w > 0
+    obs, M, d, w = problem.observations, problem.n_tables, problem.dim, problem.table_weights
+    held, td = w > 0, not (problem.discount is None or problem.trace or problem.off_policy)  # TD(0)
     Sigma_A, printed = np.empty((M, d, d)), np.empty((M, d, d))
     Sigma_eps, Sigma_omega = np.zeros((M, d, d)), np.zeros((M, d, d))
-    A_sup, eps_sup = np.zeros(M), np.zeros(M)
+    A_sup, eps_sup, features = np.zeros(M), np.zeros(M), np.zeros((M, d, d))
     for m, span in enumerate(problem.spans()):
         Sigma_A[m], printed[m] = _matrix_noise(problem, m, span)
         local, common = problem.table_theta_star_local[m], problem.theta_star
@@ -168,13 +163,14 @@ def _computed(problem: Problem) -> Constants:
             omega = _residuals(problem, chunk, common) - (A @ common - b)
             Sigma_eps[m] += (p[:, None] * eps).T @ eps
             Sigma_omega[m] += (p[:, None] * omega).T @ omega
+            if td and isinstance(obs, RankOne):
+                u = obs.rows[obs.left[chunk]]  # phi(s)
+                features[m] += (p[:, None] * u).T @ u
             possible = p > 0
             A_sup[m] = max(A_sup[m], _norms(problem, chunk)[possible].max(initial=0))
             eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
-    for table in (Sigma_A, printed, Sigma_eps, Sigma_omega):
-        table.setflags(write=False)
-    A_bar, noise, nu = problem.table_A_bar, np.linalg.norm(Sigma_A, 2, axis=(1, 2)), _feature_eigenvalue(problem)
-    local = problem.table_theta_star_local
+    A_bar, local, noise = problem.table_A_bar, problem.table_theta_star_local, np.linalg.norm(Sigma_A, 2, axis=(1, 2))
+    nu = smallest_eigenvalue(features[held]) if td and isinstance(obs, RankOne) else math.nan
     distance = np.sum((local - problem.theta_star) ** 2, axis=1)
     a_sym, L = _cocoercivity(A_bar[held], Sigma_A[held])
 
@@ -201,7 +197,7 @@ def _computed(problem: Problem) -> Constants:
         nu=nu,
         distance=mean(np.sqrt(distance)),
         chi=float(np.maximum(mean(distance), 1 + mean(np.sum(local**2, axis=1)))),
-        discount=problem.discount if problem.discount is not None and nu == nu else float("nan"),
+        discount=problem.discount if problem.discount is not None and nu == nu else math.nan,
     )
 
 
@@ -284,29 +280,13 @@ def _cocoercivity(A_bar: Floats, Sigma_A: Floats) -> tuple[float, float]:
     symmetric = (A_bar + A_bar.swapaxes(1, 2)) / 2
     a = smallest_eigenvalue(symmetric)
     if a <= 0:
-        return a, float("nan")
+        return a, math.nan
     second = Sigma_A + A_bar.swapaxes(1, 2) @ A_bar  # E[A^T A]
     try:
         L = max(scipy.linalg.eigh(E, S, eigvals_only=True)[-1] for E, S in zip(second, symmetric, strict=True))
     except np.linalg.LinAlgError:
-        return a, float("nan")
+        return a, math.nan
     return a, float(L)
-
-
-def _feature_eigenvalue(problem: Problem) -> float:
-    """nu (assum:feature_design): u is phi(s) in TD(0), which has a discount, no trace and no importance."""
-    obs = problem.observations
-    if problem.discount is None or problem.trace or problem.off_policy or not isinstance(obs, RankOne):
-        return float("nan")
-    nu = np.inf
-    for weight, span in zip(problem.table_weights, problem.spans(), strict=True):
-        if weight > 0:
-            covariance = np.zeros((obs.dim, obs.dim))
-            for chunk in _chunks(problem, span):
-                phi = obs.rows[obs.left[chunk]]
-                covariance += (problem.prob[chunk, None] * phi).T @ phi
-            nu = min(nu, smallest_eigenvalue(covariance[None]))
-    return float(nu)
 
 
 def _matrix_noise(problem: Problem, m: int, span: slice) -> tuple[Floats, Floats]:
