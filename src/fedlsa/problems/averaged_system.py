@@ -13,16 +13,13 @@ order, with or without fused multiply-add (Ozaki, Ogita, Oishi and Rump 2012).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import SingularSystemError
-
-if TYPE_CHECKING:
-    from .system import Problem
 
 Pair = tuple[Any, Any]  # a number and what rounding left of it
 EPS = float(np.finfo(np.float64).eps)
@@ -83,10 +80,9 @@ def ideal_control_variates(A_bar: Floats, b_bar: Floats, weights: Floats, theta_
     return np.asarray(xi - weights @ xi / weights.sum(), np.float64)
 
 
-def table_residual(problem: Problem, theta: Pair) -> Pair:
+def table_residual(problem: Any, theta: Pair) -> Pair:
     """The residual of a problem's averaged system, (d,), from its outcomes."""
-    z: Any = problem.observations
-    d, w = problem.dim, np.repeat(problem.table_weights, np.diff(problem.first))
+    z, d, w = problem.observations, problem.dim, np.repeat(problem.table_weights, np.diff(problem.first))
     rows = getattr(z, "rows", None)  # of rank-one observations
     total, size = (np.zeros(d), np.zeros(d)), max(1, MOST_AT_ONCE // (d * d if rows is None else d))
     for part in (slice(start, start + size) for start in range(0, len(z), size)):
