@@ -40,7 +40,7 @@ def invertible(A: Floats) -> tuple[NDArray[np.bool_], Floats]:
 def solution_error(A: Floats) -> float:
     """The relative error of a solution of this system by `solve_average`, at most."""
     _, (smallest, largest) = invertible(A)
-    plain = LOST_DIGITS * EPS * float(largest) / max(float(smallest), 1e-300)
+    plain = LOST_DIGITS * EPS * (4 + float(largest) / max(float(smallest), 1e-300))  # averages are rounded too
     return plain if plain <= SOLUTION_ERROR else EPS
 
 
