@@ -135,14 +135,9 @@ def two_sum(a: Floats, b: Floats) -> Pair:
 
 def two_product(a: Floats, b: Floats) -> Pair:
     """a b and its rounding error (Dekker)."""
-    (a1, a2), (b1, b2), ab = _halves(a), _halves(b), a * b
+    a1, b1 = ((shifted := 134217729.0 * x) - (shifted - x) for x in (a, b))  # 2^27 + 1: leading halves
+    a2, b2, ab = a - a1, b - b1, a * b
     return ab, ((a1 * b1 - ab) + a1 * b2 + a2 * b1) + a2 * b2
-
-
-def _halves(a: Floats) -> Pair:
-    shifted = 134217729.0 * a  # 2^27 + 1
-    top = shifted - (shifted - a)
-    return top, a - top
 
 
 def plus(a: Pair, b: Pair) -> Pair:

@@ -24,7 +24,6 @@ from .bounds import (
     Bound,
     constant_step,
     coupled_bound,
-    equal_weights,
     largest_bias,
     round_lengths,
     start_distance,
@@ -138,8 +137,7 @@ def _markov(known: Constants, eps: float, start: float) -> Setting:
             f"step size {eta:.3g} (eq:block_size_relation) and then FedLSA's bias is too large; got {eps:g}"
         )
     updates = max(fewest, _last(unbiased, steps))
-    T = math.ceil(steps / updates)
-    q = int(markov.tau_mix)
+    T, q = math.ceil(steps / updates), int(markov.tau_mix)
 
     def coupling(q: int) -> float:
         return float(coupled_bound(problem, FedLSA(eta, q * updates), T, start, q).terms["coupling"])
@@ -160,9 +158,8 @@ def _fedlsa_parts(
         raise ArgumentError("every agent must have a theta_star_c for th:2nd_moment_no_cv_constants; one has none")
 
     def noise_is_small(eta: float) -> bool:
-        given = theorem_inputs(known.problem, eta)
-        root = math.sqrt(given.eps / (1 - math.exp(-2))) + math.sqrt(2 * given.heter)
-        return eta <= at_most and math.sqrt(eta / given.a) * root <= NOISE * eps
+        terms = theorem(theorem_inputs(known.problem, eta), FedLSA(eta, 1), 0, start).terms
+        return eta <= at_most and terms["noise"] + terms["heterogeneity"] <= NOISE * eps
 
     eta = _largest_step(known, noise_is_small)
     given = theorem_inputs(known.problem, eta)
@@ -177,19 +174,19 @@ def _fedlsa_parts(
 def _scafflsa(known: Constants, eps: float, start: float) -> Setting:
     """Half of epsilon^2 for each of the two terms of thm:upper-bound-dist-param-scafflsa."""
     problem = known.problem
-    equal_weights(problem)
-    noise = 36 * problem.dim * known.Sigma_omega_norm / problem.n_agents
-    stiffness = 240 * (known.C_A**2 + known.Sigma_A_norm)
+
+    def at_start(eta: float, H: int) -> Bound:
+        return theorem(theorem_inputs(problem, eta), SCAFFLSA(eta, H), 0, start)
 
     def allowed(eta: float) -> bool:
-        a = known.stability(eta)
-        return noise * eta <= a * eps**2 / 2 and eta * stiffness <= a
+        single = at_start(eta, 1)
+        return single.terms["noise"] <= eps**2 / 2 and single.holds
 
     eta = _largest_step(known, allowed)
-    a = known.stability(eta)
-    H = max(1, math.floor(a / (eta * stiffness)))
-    psi_0 = start**2 + (eta * H) ** 2 * known.Delta
-    return SCAFFLSA(eta, H), _decay(math.log1p(-eta * a * H / 2), 4 * psi_0, eps**2), 1
+    _, most = at_start(eta, 1).numbers["H <= a / (240 eta (C_A^2 + ||Sigma_A||))"]
+    H = max(1, math.floor(most))
+    rate = math.log1p(-eta * known.stability(eta) * H / 2)
+    return SCAFFLSA(eta, H), _decay(rate, 2 * at_start(eta, H).terms["transient"], eps**2), 1
 
 
 def _scaffnew(known: Constants, eps: float, start: float) -> Setting:

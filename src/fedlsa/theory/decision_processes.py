@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import coo_array, csr_array, eye_array
+from scipy.sparse.linalg import gmres, splu
 
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError, SingularSystemError
 from ..problems import Chain, Problem, RankOne
 from ..problems.chain_laws import MOST_DENSE, stationary_laws
-from ..problems.system import Integers
 from ..value_objects import Displayed, ReadOnly
 
 MOST_SWEEPS = 20_000  # over the transitions of a large chain: some ten seconds with a million of them
@@ -38,30 +39,22 @@ def value_functions(problem: Problem) -> Floats:
     V = np.empty((problem.n_tables, S))
     for m, span in enumerate(problem.spans()):
         s, chance, goes_on = chain.origin[span], chain.conditional[span], obs.following[span] < S
-        reward = np.bincount(s, chance * obs.y[span], S).astype(np.float64, copy=False)
         moves = s[goes_on], chain.successor[span][goes_on]
-        if S <= MOST_DENSE:
-            P = np.zeros((S, S))
-            np.add.at(P, moves, chance[goes_on])
-            V[m] = np.linalg.solve(np.eye(S) - obs.discount * P, reward)
-        else:
-            V[m] = _sparse_values(moves, obs.discount * chance[goes_on], reward, obs.discount)
+        K = coo_array((obs.discount * chance[goes_on], moves), shape=(S, S)).tocsr()
+        reward = np.bincount(s, chance * obs.y[span], S).astype(np.float64, copy=False)
+        dense = S <= MOST_DENSE
+        V[m] = np.linalg.solve(np.eye(S) - K.toarray(), reward) if dense else _sparse_values(K, reward, obs.discount)
     return V[problem.assignment]
 
 
-def _sparse_values(moves: tuple[Integers, Integers], discounted: Floats, reward: Floats, discount: float) -> Floats:
-    """V = r + K V for a large K, discounted : (E,) its entries at `moves`, swept until V is still.
+def _sparse_values(K: csr_array, reward: Floats, discount: float) -> Floats:
+    """V = r + K V for a large K, swept until V is still.
 
     It begins where GMRES ends; where that is too far away, states are many steps apart, and factors of I - K sparse.
 
     Sweeps contract by the discount, so V is off by at most the last change times discount / (1 - discount).
     """
-    from scipy.sparse import coo_array, eye_array
-    from scipy.sparse.linalg import gmres, splu
-
-    S = len(reward)
-    K = coo_array((discounted, moves), shape=(S, S)).tocsr()
-    system = (eye_array(S, format="csr") - K).tocsc()
+    system = (eye_array(len(reward), format="csr") - K).tocsc()
     accuracy = max(1e-10 * (1 - discount), 4 * np.finfo(np.float64).eps)
     for direct in (False, True):
         V = splu(system).solve(reward) if direct else gmres(system, reward, rtol=1e-13, restart=50, maxiter=20)[0]
@@ -69,7 +62,8 @@ def _sparse_values(moves: tuple[Integers, Integers], discounted: Floats, reward:
             before, V = V, reward + K @ V
             if np.abs(V - before).max() <= accuracy * np.abs(V).max():
                 return np.asarray(V, np.float64)
-    raise PrecisionError(f"values must settle in {MOST_SWEEPS} sweeps; got a discount of {discount} for {S} states")
+    rule = f"values must settle in {MOST_SWEEPS} sweeps"
+    raise PrecisionError(f"{rule}; got a discount of {discount} for {len(reward)} states")
 
 
 def value_error(problem: Problem, theta: ArrayLike) -> Floats:
