@@ -231,11 +231,9 @@ class _Run:
         """That of groups' means, which are independent, to their average and to what is left of it."""
         K, d = Q.shape[1:3]
         N, sign = Q / self.moments.count[:, None, None], np.where(np.arange(K + 1) > 0, 1.0, -1.0)
-        spread = np.multiply.outer(sign, self.share**2) / 2 - np.eye(K + 1, K, -1) * self.share
-        half = (spread @ N.reshape(2, K, d * d)).reshape(2, K + 1, d, 1, d) * sign[:, None]
+        spread = np.multiply.outer(sign, self.share**2) - 2 * np.eye(K + 1, K, -1) * self.share
         blocks = self.UU.reshape(2, K + 1, d, K + 1, d)
-        blocks += half
-        blocks += half.swapaxes(1, 3)
+        blocks += (spread @ N.reshape(2, K, d * d)).reshape(2, K + 1, d, 1, d) * sign[:, None]  # to be made symmetric
         np.einsum("akikj->akij", blocks[:, 1:, :, 1:])[...] += N
 
     def _squares(self) -> Floats:
