@@ -177,7 +177,7 @@ def test_a_call_passes_through_the_files_of_the_page_in_their_order():
     files = re.findall(r"^\d\. `engine/(\w+)\.py`", life, re.M)
     assert files == ["simulation", "outcome_tables", "jobs", "schedule", "cpu", "cpu_kernel"]
     assert {"outcome_tables", "jobs", "cpu"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.simulation")}
-    assert {"schedule", "cpu_kernel", "cpu_threads"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.cpu")}
+    assert {"schedule", "cpu_kernel", "cpu_tables"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.cpu")}
 
 
 def test_the_table_of_routes_is_that_of_the_code():

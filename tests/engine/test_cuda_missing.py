@@ -54,7 +54,7 @@ AUTO = """
 import numpy as np
 import fedlsa as fl
 from fedlsa.engine import cuda
-from fedlsa.engine.cuda import device_memory
+from fedlsa.engine.cuda import gpu_launch
 from fedlsa.engine.simulation import prepare
 
 class Raising(fl.FedLSA):
@@ -73,7 +73,7 @@ def wide(d):
 cuda.LEAST_UPDATES = 0.0
 small, method = fl.problems.ring(agents=2), fl.FedLSA(0.1, 1)
 print(engine(small, method), engine(wide(140), method), engine(small, Raising(0.1, 1)))
-device_memory._free = lambda: 100
+gpu_launch._free = lambda: 100
 print(engine(small, method))
 """
 

@@ -40,7 +40,7 @@ def close(a, b):
 def test_compiled_runs_are_those_of_the_readable_engine(name, part, sampling):
     problem, methods = runs(name, part)
     if sampling.thin > 1:
-        methods = [replace(a, local_steps=4) if isinstance(a, fl.algorithms.base.FixedRounds) else a for a in methods]
+        methods = [replace(a, local_steps=4) if isinstance(a, fl.algorithms.FixedRounds) else a for a in methods]
     run = {"rounds": ROUNDS, "seeds": [3, 2**40], "keep": ("theta", "xi"), "record": ROUNDS + 1, "sampling": sampling}
     run["theta_0"] = problem.theta_star + 1
     compiled = fl.simulate_grid(problem, methods, engine="cpu", **run)

@@ -121,7 +121,7 @@ def test_the_digest_follows_every_source_that_computes_cells(tmp_path):
     own = {kind: inspect.unwrap(function).__module__ for kind, function in KINDS.items()}
     own = {kind: module for kind, module in own.items() if module.startswith("fedlsa.")}
     shared = {inspect.unwrap(f).__module__ for f in (fl.simulate, fl.theory.exact, fl.plan)}
-    shared |= {"fedlsa.engine.cpu_steps", "fedlsa.problems.garnets", "fedlsa.algorithms.scafflsa", "fedlsa.sampling"}
+    shared |= {"fedlsa.engine.cpu_steps", "fedlsa.problems.garnets", "fedlsa.algorithms.methods", "fedlsa.sampling"}
     shared |= {"fedlsa.experiments.computations", "fedlsa.experiments.counterexamples"}
     shared |= {"fedlsa.value_objects", "fedlsa.kernel_cache", "fedlsa.theory.bounds"}
     before = {kind: cells.source_digest(package, kind) for kind in own}

@@ -204,7 +204,7 @@ def test_rounds_of_one_step_go_on_in_the_middle_of_four_outcomes(monkeypatch):
 
 
 def test_a_grid_gives_what_each_run_gives_alone_also_where_memory_is_short(monkeypatch):
-    from fedlsa.engine.cuda import device_memory, gpu_launch
+    from fedlsa.engine.cuda import gpu_launch
 
     problems = [garnet(), garnet(preset="authors")]
     methods = [fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 2)]
@@ -216,12 +216,12 @@ def test_a_grid_gives_what_each_run_gives_alone_also_where_memory_is_short(monke
     parts = []
     monkeypatch.setattr(gpu_launch, "_run_together", lambda jobs, report: parts.append(len(jobs)) or [None] * len(jobs))
     jobs = [_job(p, a) for p in problems for a in methods]
-    one = sum(device_memory._bytes(jobs[0]))
-    monkeypatch.setattr(device_memory, "_free", lambda: int(1.2 * one))
+    one = sum(gpu_launch._bytes(jobs[0]))
+    monkeypatch.setattr(gpu_launch, "_free", lambda: int(1.2 * one))
     gpu_launch.run_all(jobs, None)
     assert sum(parts) == 4
     assert len(parts) >= 2
-    monkeypatch.setattr(device_memory, "_free", lambda: one // 2)
+    monkeypatch.setattr(gpu_launch, "_free", lambda: one // 2)
     with pytest.raises(fl.errors.ArgumentError, match=r"memory.*fewer seeds"):
         gpu_launch.run_all(jobs, None)
 

@@ -6,13 +6,11 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from .base import Algorithm, FixedRounds, PowerStep
-from .fedlsa import FedLSA
-from .scafflsa import SCAFFLSA
-from .scaffnew import Scaffnew
-from .stages import Linear
+from .base import Algorithm, PowerStep
+from .methods import SCAFFLSA, FedLSA, FixedRounds, Scaffnew
+from .stages import Geometric, Linear
 
-__all__ = ["SCAFFLSA", "Algorithm", "FedLSA", "FixedRounds", "Linear", "PowerStep", "Scaffnew"]
+__all__ = ["SCAFFLSA", "Algorithm", "FedLSA", "FixedRounds", "Geometric", "Linear", "PowerStep", "Scaffnew"]
 METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}  # the one registry
 
 

@@ -220,25 +220,3 @@ class Algorithm(Settings, ABC):
                 raise ArgumentTypeError(f"{rule}; got {checks.show(self.participation)}")
             share = checks.real("participation", self.participation, above=0, at_most=1)
             object.__setattr__(self, "participation", None if share == 1 else share)
-
-
-@dataclass(frozen=True, repr=False)
-class FixedRounds(Algorithm):
-    """Methods whose rounds all have the same length.
-
-    local_steps : observations that each agent receives between two communications (the paper's H), at least 1
-    """
-
-    local_steps: int
-    length = "local_steps"
-
-    @classmethod
-    def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
-        return cls(step_size, local_steps=local_steps, **options)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "local_steps", checks.integer("local_steps", self.local_steps, at_least=1))
-
-    def round_steps(self) -> int:
-        return self.local_steps

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
-    from .resuming import resume as resume
+    from .checkpoints import resume as resume
     from .simulation import ENGINES as ENGINES
     from .simulation import simulate as simulate
     from .simulation import simulate_grid as simulate_grid

@@ -25,13 +25,13 @@ from ..progress import Progress, notice
 from ..run_state import RunState, chain_positions, chain_states, from_block_start, to_block_start
 from ..schedule import Schedule, schedule
 from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, SharedTables, kind_of, rounds_vary
-from .device_memory import batches, processors
 from .gpu_kernel import build
 from .gpu_threads import SIMULATED, device
 
 MOST_DIMENSIONS = 128  # that 16 threads share
 SCHEDULE_BYTES = 2**27  # of what varies from round to round, per launch
 EXPECTED_SPEED = 2e10  # agent updates per second, for the length of a launch
+MEMORY_SHARE = 0.8  # of the free memory that is used
 COMPILING = "fedlsa: compiling the engine for the GPU (once; the result is cached on disk)"
 
 
@@ -233,6 +233,51 @@ def observations_received(job: Job, i: int) -> Array:
         return np.asarray(before + rounds * schedule(job.algorithm, job.sampling, seed, 1).observations[0])
     lengths = schedule(job.algorithm, job.sampling, seed, job.rounds - first, N, first).received
     return np.asarray(before + np.append(0, np.cumsum(lengths))[rounds])
+
+
+def batches(jobs: list[Job]) -> list[list[Job]]:
+    """The jobs in their order, in parts that fit into the memory that is free; one that does not fit is an error."""
+    free = _free()
+    out, used, seen = [list[Job]()], 0, set[int]()
+    for job in jobs:
+        tables, state = _bytes(job)
+        size = state + (0 if id(job.problem) in seen else tables)
+        if state + tables > free:
+            raise ArgumentError(
+                f"a run must fit into the GPU's memory, {free / 2**30:.2g} GB free; got one of "
+                f"{(state + tables) / 2**30:.2g} GB ({len(job.seeds)} seeds, {job.problem.n_agents} agents): "
+                "use fewer seeds"
+            )
+        if used + size > free:
+            out.append([])
+            used, seen, size = 0, set(), state + tables
+        out[-1].append(job)
+        seen.add(id(job.problem))
+        used += size
+    return out
+
+
+def processors() -> int:
+    """How many multiprocessors the device has: as many blocks of any size are on it at once."""
+    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
+
+
+def _free() -> int:
+    """How many bytes of the device may be used."""
+    return int(min(cuda.current_context().get_memory_info()[0] * MEMORY_SHARE, 2.0**62))  # the simulator's is infinite
+
+
+def _bytes(job: Job) -> tuple[int, int]:
+    """About how many bytes a job's tables and its state take on the device."""
+    p, size = job.problem, np.dtype(job.dtype).itemsize
+    kind = kind_of(job)
+    D = kind.E * kind.L
+    outcomes, rows = len(job.outcomes.order), len(job.outcomes.slots)
+    tables = outcomes * (8 + size) + 8 * rows + 20 * p.n_agents
+    tables += (
+        outcomes * D * (D + 1) * size if isinstance(p.observations, Dense) else len(p.observations.rows) * D * size
+    )
+    return tables, len(job.seeds) * (p.n_agents * (8 * D + 12) + len(job.recorded) * 8 * D)
 
 
 def parts(jobs: list[Job]) -> list[list[Job]]:
