@@ -18,7 +18,7 @@ from numba import float64, int64, uint32
 from .addresses import compiled, pointer, stack
 from .compiled import SOURCES
 from .cpu_record import AGENT, BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
-from .lanes import KEY_WORDS, columns, pick, random_words, round_keys, where_below, within
+from .lanes import KEY_WORDS, columns, pick, random_words, round_keys
 from .memory import add_rows, anew, fetch_ahead, first_lane, gather, integers, load, look_up, rows, rows_of_seeds, store
 from .vectors import align_stack, convert, fma, fold, spread
 
@@ -50,9 +50,6 @@ def random_draws(moves: bool, differ: bool) -> Any:
                 for i in range(0, count * LANES, LANES):
                     store(words, i, gather(words, columns(offset) + i))
             end = offset + count
-            if differ:
-                own = within(gather(task.own_lengths, load(lanes, AGENT * n + q, 16)), done, count)
-                end = offset + own
             store(lanes, BLOCK * n + q, load(lanes, BLOCK * n + q, 16) + (end >> 2))
             store(lanes, OFFSET * n + q, end & 3)
             slot, row, shift = (
@@ -60,19 +57,25 @@ def random_draws(moves: bool, differ: bool) -> Any:
                 load(lanes, ROW * n + q, 16),
                 load(lanes, SHIFT * n + q, 16),
             )
-            for i in range(count):
+            for _ in range(count):
                 word = load(words, at, 16)
                 outcome = row + pick(word, gather(task.slots, slot + (word >> shift)), shift)
                 store(drawn, to, outcome)
                 if moves:
-                    following = gather(task.successor, outcome)
-                    slot = where_below(i, own, following, slot) if differ else following
+                    slot = gather(task.successor, outcome)
                     row = slot
                 at += LANES
                 to += task.stride
-            if moves:
+            if moves and not differ:
                 store(lanes, SLOT * n + q, slot)
                 store(lanes, ROW * n + q, slot)
+            for lane in range(q, q + LANES if differ else q):
+                own = max(0, min(count, int64(task.own_lengths[int64(lanes[AGENT * n + lane])]) - done))
+                last = 4 * int64(lanes[BLOCK * n + lane]) + int64(lanes[OFFSET * n + lane]) - count + own
+                lanes[BLOCK * n + lane], lanes[OFFSET * n + lane] = last >> 2, last & 3
+                if moves and own > 0:
+                    place = task.successor[int64(drawn[(own - 1) * LANES + lane - q])]
+                    lanes[SLOT * n + lane], lanes[ROW * n + lane] = place, place
 
     return compiled(draw)
 

@@ -124,28 +124,6 @@ def columns(context: Any, offset: Any) -> Any:
 
 
 @intrinsic
-def within(context: Any, steps: Any, done: Any, count: Any) -> Any:
-    """How many of `count` more observations lanes receive that have received `done` of the `steps` of their rounds."""
-
-    def emit(b: Any, n: Any, *scalars: Any) -> Any:
-        done, count = (splat(b, b.trunc(x, I32), 16) for x in scalars)
-        left = b.select(b.icmp_unsigned("<", done, n), b.sub(n, done), ir.Constant(n.type, [0] * 16))
-        return b.select(b.icmp_unsigned("<", left, count), left, count)
-
-    return operation(steps, (steps, types.int64, types.int64), emit)
-
-
-@intrinsic
-def where_below(context: Any, i: Any, limit: Any, one: Any, other: Any) -> Any:
-    """`one` in lanes where i is below the limit, else `other`."""
-
-    def emit(b: Any, i: Any, limit: Any, x: Any, y: Any) -> Any:
-        return b.select(b.icmp_unsigned("<", splat(b, b.trunc(i, I32), 16), limit), x, y)
-
-    return operation(one, (types.int64, limit, one, other), emit)
-
-
-@intrinsic
 def pick(context: Any, word: Any, entry: Any, shift: Any) -> Any:
     """`choose` of engine/random.py: the slot's own outcome if the coin is below its threshold, else the alias."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,22 +118,12 @@ class PreparedGrid(NamedTuple):
     report: Progress | None
 
 
-def prepare(
-    problems: Any,
-    algorithms: Any,
-    rounds: Any = 500,
-    seeds: Any = 10,
-    theta_0: Any = None,
-    xi_0: Any = None,
-    sampling: Any = IID(),  # noqa: B008  immutable
-    engine: str = "cpu",
-    record: Any = 200,
-    keep: Any = ("theta",),
-    dtype: str = "float64",
-    threads: int | None = None,
-    progress: Any = None,
-) -> PreparedGrid:
-    """What `simulate_grid` is to run."""
+def prepare(*given: Any, **named: Any) -> PreparedGrid:
+    """What `simulate_grid` is to run, from its arguments."""
+    bound = signature(simulate_grid).bind(*given, **named)
+    bound.apply_defaults()
+    problems, algorithms, rounds, seeds, theta_0, xi_0, *options = bound.args
+    sampling, engine, record, keep, dtype, threads, progress = options
     chosen = jobs.configurations([problems] if isinstance(problems, Problem) else problems, algorithms, rounds)
     seeds = jobs.seed_list(seeds)
     checks.choice("engine", engine, ENGINES)
