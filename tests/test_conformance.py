@@ -5,6 +5,8 @@ A new method takes part by being listed in METHODS: name -> a function of (step 
 
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -292,14 +294,29 @@ def test_a_server_step_of_one_is_the_mean_itself():
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
 
 
-def test_the_example_of_a_new_method_runs_and_fits_its_page(capsys):
-    import new_method
+@pytest.mark.parametrize(("example", "shown"), [
+    ("new_method", "ServerStepSCAFFLSA(step_size=0.1, local_steps=100, server_step_size=0.1)"),
+    ("server_momentum", "MomentumSCAFFLSA(step_size=0.02, local_steps=10, momentum=0.9)"),
+    ("own_steps", "OwnStepsSCAFFLSA"),
+])  # fmt: skip
+def test_an_example_of_a_new_method_runs_and_fits_its_page(example, shown, capsys):
+    module = import_module(example)
+    module.main(rounds=16, seeds=2)
+    assert shown in capsys.readouterr().out
+    assert len(Path(module.__file__).read_text().splitlines()) <= 50
 
-    new_method.main(rounds=5, seeds=2)
-    printed = capsys.readouterr().out
-    assert printed.count("ServerStepSCAFFLSA(") == 3
-    assert "server_step_size=0.1" in printed
-    with open(new_method.__file__) as file:
-        assert len(file.readlines()) <= 50
-    with pytest.raises(fl.errors.ArgumentError, match=r"server_step_size must be .*; got 1\.5"):
-        ServerStepSCAFFLSA(0.1, 10, server_step_size=1.5)
+
+@pytest.mark.parametrize(
+    ("method", "option"), [(ServerStepSCAFFLSA, "server_step_size"), (MomentumSCAFFLSA, "momentum")]
+)
+def test_examples_check_their_options(method, option):
+    with pytest.raises(fl.errors.ArgumentError, match=rf"{option} must be .*; got 1\.5"):
+        method(0.1, 10, **{option: 1.5})
+
+
+def test_a_result_of_an_outside_method_says_that_it_must_be_passed_again():
+    p, a = problem("garnet"), OwnStepsSCAFFLSA(0.3, 4, length_factors=(1.0, 2.0))
+    run = fl.simulate(p, a, rounds=3, seeds=2)
+    assert run.identical(fl.simulate(**fl.results.arguments(run, algorithm=a)))
+    with pytest.raises(fl.errors.ArgumentError, match="algorithm must be"):
+        fl.results.arguments(run, algorithm=OwnStepsSCAFFLSA(0.3, 4))
