@@ -8,17 +8,11 @@ the server averages, mean = sum_c w_c theta_hat_c, and makes it the next theta, 
 own; each agent then does xi_c <- xi_c + gain_t (mean - theta_hat_c), which keeps sum_c w_c xi_c = 0.
 
 When only m of the N agents take part, they are drawn uniformly without replacement, whatever their weights; it is the
-average that is weighted. With change_c = theta_hat_c - theta for those who take part and 0 for the others,
+average that is weighted, as `Linear` of algorithms/stages.py says. The expected mean is that of all agents, so unequal
+weights solve the same system, and sum_c w_c xi_c = 0 still. One participant is enough for control variates to find
+theta_star; with one local step this is the SAGA rule.
 
-    mean = theta + (N / m) sum_c w_c change_c,
-    xi_c <- xi_c + gain_t (sum_c' w_c' change_c' - change_c) for every agent, present or not,
-
-which is the rule above when m = N. The expected mean is that of all agents, so unequal weights solve the same system,
-and sum_c w_c xi_c = 0 still. One participant is enough for control variates to find theta_star; with one local step
-this is the SAGA rule.
-
-A new method says how long its rounds are and what its gain is; docs/extending.md shows one in 50 lines. `stages` makes
-of it the list of algorithms/stages.py, on which theory computes.
+A new method says how long its rounds are and what its gain is; docs/extending.md shows one in 50 lines.
 """
 
 from __future__ import annotations
@@ -81,7 +75,7 @@ class Algorithm(Settings, ABC):
 
     name: ClassVar[str] = ""  # by which commands, plans and files call a method of fedlsa
     supports: ClassVar[frozenset[str]] = frozenset()  # of `EVERYTHING`; a subclass does not inherit it
-    length: ClassVar[str] = ""  # the field that sets how long rounds are
+    length: ClassVar[str] = ""  # the field that sets how long rounds are: their steps, or the probability of their end
     random_lengths: ClassVar[bool] = False  # whether `observations` looks at its `uniform`
     server_step: ClassVar[Any] = None  # a plain function (theta, mean, parameters) that overwrites theta: no theory
 
@@ -105,7 +99,10 @@ class Algorithm(Settings, ABC):
 
     def round_steps(self) -> int | Geometric:
         """The local steps of a round where every observation makes one, or the law of their number."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how long its rounds are")
+        if not self.length:
+            raise NotImplementedError(f"{type(self).__name__} does not say how long its rounds are")
+        given = getattr(self, self.length)
+        return Geometric(given) if self.random_lengths else given
 
     def observations(self, uniform: Floats, thin: int) -> Lengths:
         """How many observations each agent receives in a round; every `thin`-th of them makes an update.
@@ -180,7 +177,10 @@ class Algorithm(Settings, ABC):
     @classmethod
     def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
         """The method whose rounds have so many local steps, in the mean where their lengths are random."""
-        raise NotImplementedError(f"{cls.__name__} does not say how its rounds follow from local_steps")
+        if not cls.length:
+            raise NotImplementedError(f"{cls.__name__} does not say how its rounds follow from local_steps")
+        options[cls.length] = 1 / local_steps if cls.random_lengths else local_steps
+        return cls(step_size, **options)
 
     @property
     def mean_steps(self) -> float:

@@ -5,14 +5,13 @@ with control variates, and Scaffnew (appendix, algo:fed-lsa-controlvar-h1), whos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 
 from .. import checks
 from ..checks import Floats
-from .base import EVERYTHING, Algorithm, PowerStep
-from .stages import Geometric, Lengths
+from .base import EVERYTHING, Algorithm
+from .stages import Lengths
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,16 +24,9 @@ class FixedRounds(Algorithm):
     local_steps: int
     length = "local_steps"
 
-    @classmethod
-    def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
-        return cls(step_size, local_steps=local_steps, **options)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "local_steps", checks.integer("local_steps", self.local_steps, at_least=1))
-
-    def round_steps(self) -> int:
-        return self.local_steps
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,16 +93,9 @@ class Scaffnew(Algorithm):
     length = "probability"
     random_lengths = True
 
-    @classmethod
-    def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
-        return cls(step_size, probability=1 / local_steps, **options)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "probability", checks.real("probability", self.probability, above=0, at_most=1))
-
-    def round_steps(self) -> Geometric:
-        return Geometric(self.probability)
 
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
         return self.probability / eta
