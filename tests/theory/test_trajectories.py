@@ -189,6 +189,16 @@ def test_moments_keep_their_digits(name, a, eta):
         np.testing.assert_allclose(found["psi"], psi, rtol=1e-13)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_rounding_does_not_add_up_over_rounds(seed):
+    """One agent's rounds are one long one; probabilities that sum to 1 + 1e-14 would show after a hundred."""
+    p = chains(seed, 1, 6, 0.3)
+    many, one = (
+        fl.theory.exact(p, fl.FedLSA(0.01, 100_000 // T), T, sampling=fl.Markov(), record=[T]) for T in (100, 1)
+    )
+    np.testing.assert_allclose(many["noise"], one["noise"].values, rtol=1e-13)
+
+
 @pytest.mark.parametrize("eta", [1e-3, 1e-5, 1e-7])
 def test_one_update_from_the_stationary_law_has_the_noise_of_independent_observations(eta):
     p = fl.problems.garnet(agents=1, states=5, features=2, seed=1)

@@ -50,7 +50,7 @@ def curve(
     received = algorithm.local_steps if isinstance(algorithm, FixedRounds) else sampling.thin
     keys = [(m, xi[c].tobytes() if not layout.x else b"") for c, m in enumerate(problem.assignment.tolist())]
     ones = dict(zip(keys, range(N), strict=True))  # an agent for each map that there is
-    _check_memory(problem, layout, len(ones), closed)
+    _check_memory(problem, layout, len(ones), 1 if steady else 2, closed)
 
     @lru_cache(maxsize=1)
     def maps(eta: float) -> list[ChainMap]:
@@ -136,10 +136,11 @@ def _product_size(problem: Problem, layout: JointLayout) -> int:
     return math.prod(_states(problem)) * (layout.size - layout.d) ** 2
 
 
-def _check_memory(problem: Problem, layout: JointLayout, maps: int, closed: bool) -> None:
+def _check_memory(problem: Problem, layout: JointLayout, maps: int, rounds: int, closed: bool) -> None:
+    """rounds : whose maps are held at a time."""
     d, n, S = layout.d, len(layout.local), max(_states(problem))
     if closed:
-        each = 8 * S**2 * (d * (d + 1) // 2 * (n * (n + 1) // 2) + 2 * d * n)
+        each = 8 * rounds * S**2 * (d * (d + 1) // 2 * (n * (n + 1) // 2) + 2 * d * n)
         checks.memory("the different agents", maps, each, "what one does in a round")
     else:
         checks.memory("the states of all chains together", math.prod(_states(problem)), 64 * layout.size**2, "moments")

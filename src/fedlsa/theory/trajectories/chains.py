@@ -93,7 +93,9 @@ class ChainMap:
             D[s] += (later.grown[s][:, via].reshape(e, -1) @ self.D[via].reshape(-1, S * q)).reshape(e, S, q)
             over = np.flatnonzero(random[s])
             D[s] += (later.D[s][:, over].reshape(e, -1) @ second[over].reshape(-1, S * q)).reshape(e, S, q)
-        return ChainMap(K, Y, D)
+        total = np.where(K.any(0), K.sum(0), 1.0)  # 1, but for rounding, which would add up over rounds
+        D /= total[:, None]
+        return ChainMap(K / total, Y / total[:, None, None], D)
 
     @cached_property
     def noise(self) -> Floats:
