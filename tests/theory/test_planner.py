@@ -1,6 +1,7 @@
 """Plans reach their target exactly, within their cap, and no coarser search does better."""
 
 import functools
+from dataclasses import dataclass
 
 import gallery
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.theory import search
+from fedlsa.theory import search, tuning
 from fedlsa.theory.search import follow, merged
 
 METHODS = ("fedlsa", "scafflsa", "scaffnew")
@@ -268,7 +269,7 @@ def test_merging_agents_keeps_the_averaged_system_and_the_noise_of_single_steps(
 
 
 def test_many_different_agents_are_looked_at_a_few_times_only(monkeypatch):
-    """The search goes over a problem with 8 groups; the problem itself is followed once or twice."""
+    """The search goes over a problem with few groups; the problem itself is followed once or twice."""
     rng = np.random.default_rng(4)
     sites = []
     for _ in range(40):
@@ -280,7 +281,43 @@ def test_many_different_agents_are_looked_at_a_few_times_only(monkeypatch):
     monkeypatch.setattr(search, "round_on_pairs", watched)
     plan = fl.plan(problem, 0.02, theta_0=np.zeros(2))
     assert plan.later <= 0.02
-    assert max(looked) <= 8
+    assert max(looked) <= tuning.SEARCHED_GROUPS
+
+
+@dataclass(frozen=True, repr=False)
+class OwnSettings(fl.SCAFFLSA):
+    """SCAFFLSA with one more setting, of which its rounds make nothing."""
+
+    remark: float
+    supports = frozenset({"theory", "plan"})
+
+
+def test_an_instance_keeps_its_own_settings_in_plans_and_trade_offs(monkeypatch):
+    monkeypatch.setattr("fedlsa.theory.tuning.BUDGETS", (4.0,))
+    problem = fl.problems.ring(agents=3, noise=0.3)
+    given = [OwnSettings(0.1, 10, remark=remark) for remark in (7.0, 8.0)]
+    usual, found = fl.plan(problem, 0.3), fl.trade_off(problem, 0.3, given)
+    assert [type(p.algorithm) for p in found] == [OwnSettings, OwnSettings]
+    assert [p.algorithm.remark for p in found] == [7.0, 8.0]
+    assert {(p.rounds, p.samples) for p in found} == {(usual.rounds, usual.samples)}
+    with pytest.raises(ArgumentError, match="method must have no participants"):
+        fl.plan(problem, 0.1, method=OwnSettings(0.1, 10, remark=7.0, participants=2))
+
+
+def test_a_step_size_whose_error_is_not_known_is_left_out(monkeypatch):
+    problem = fl.problems.ring(agents=3, noise=0.3)
+    real, refused = search.round_on_pairs, []
+
+    def sometimes(m, a, eta):
+        if not refused or eta > 1.5 * refused[0]:
+            refused.append(eta)
+            raise fl.errors.PrecisionError("not known")
+        return real(m, a, eta)
+
+    monkeypatch.setattr(search, "round_on_pairs", sometimes)
+    plan = fl.plan(problem, 0.1)
+    assert refused
+    assert plan.later <= 0.1
 
 
 def test_a_badly_conditioned_system_is_named_as_the_cause():

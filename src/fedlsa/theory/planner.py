@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..algorithms import METHODS, Algorithm, FedLSA, method_class
+from ..algorithms import Algorithm, FedLSA, method_class
 from ..checks import Floats
 from ..errors import ArgumentError, FedLSAError
 from ..problems import Problem
@@ -22,7 +22,7 @@ from ..value_objects import Displayed, ReadOnly, Rows, call, fields_of
 from . import tuning
 from .complexities import best_within, complexity
 from .problem_moments import Moments, moments, random, start_error
-from .search import Lasting, Search, follow
+from .search import Lasting, Method, Search, follow, with_steps
 from .threads import small_products
 
 MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
@@ -109,7 +109,8 @@ def plan(
     >>> plan.rounds, plan.rmse <= 0.1
     (1, True)
     """
-    name = planned_method(method)
+    wanted = planned_method(method)
+    name = wanted.name
     targets = {"epsilon": epsilon, "rounds": rounds, "samples": samples}
     if sum(t is not None for t in targets.values()) != 1:
         raise ArgumentError(f"exactly one of epsilon, rounds and samples must be given; got {checks.show(targets)}")
@@ -127,15 +128,15 @@ def plan(
         return replace(found, start=problem.start_label(theta_0))
     m = moments(problem)
     start = start_error(m, theta_0)
-    search = Search(m, name, start)
+    search = Search(m, wanted, start)
     if epsilon is not None:
-        return replace(_lasting(search, epsilon, cap), start=m.start_label(theta_0))
+        return replace(_lasting(m, search, epsilon, cap), start=m.start_label(theta_0))
     if samples is not None:  # more local steps save communications, not observations
         rounds, cap = int(samples), samples
     assert rounds is not None
     assert cap is not None
     eta, H = search.smallest_error(int(cap) // rounds, rounds)
-    algorithm = METHODS[name].with_steps(eta, H)
+    algorithm = with_steps(wanted, eta, H)
     found = _by_exact_errors(m, algorithm, rounds, follow(m, algorithm, rounds, start))
     return replace(found, start=m.start_label(theta_0))
 
@@ -152,8 +153,7 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     target = checks.real("epsilon", epsilon, above=0) ** 2
     m = moments(problem)
     start = start_error(m, theta_0)
-    search = Search(m, "fedlsa", start)
-    T, eta = search.fewest_samples(target)
+    T, eta = Search(m, FedLSA, start).fewest_samples(target)
     algorithm = FedLSA(eta, 1)
     T, seen = _since(m, algorithm, T, start, target)
     if seen.since is None:
@@ -161,13 +161,19 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     return replace(_by_exact_errors(m, algorithm, T, seen), start=m.start_label(theta_0))
 
 
-def planned_method(given: Any) -> str:
-    """The name of a method whose step size and local steps are to be found; options of an instance are refused."""
+def planned_method(given: Any) -> Method:
+    """A method whose step size and local steps are to be found: its class, or an instance, which keeps other settings.
+
+    Options of all methods are refused, since plans know none.
+    """
     kind = method_class("method", given, "plan")
-    options = [f.name for f in fields(Algorithm) if f.kw_only and getattr(given, f.name, None) is not None]
-    if options and isinstance(given, Algorithm):
+    if not isinstance(given, Algorithm):
+        return kind
+    options = [f.name for f in fields(Algorithm) if f.kw_only and getattr(given, f.name) is not None]
+    if options:
         raise ArgumentError(f"method must have no {options[0]}, since plans know none; got {checks.show(given)}")
-    return kind.name
+    own = {f.name for f in fields(given)} - {f.name for f in fields(Algorithm)} - {given.length}
+    return given if own else kind
 
 
 def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
@@ -177,24 +183,19 @@ def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
     return name == "scaffnew" or random(problem)
 
 
-def _lasting(search: Search, epsilon: float, cap: float | None) -> Plan:
+def _lasting(m: Moments, search: Search, epsilon: float, cap: float | None) -> Plan:
     """A plan whose accuracy lasts: those of the search are held to the exact curve until one does."""
-    m, target = search.m, epsilon**2
-    eta, most = search.observations(epsilon, cap)
-    for searched in filter(None, (search.scout, search)):
-        goal = target
-        for _ in range(tuning.PLAN_ATTEMPTS):
-            try:
-                best, H, T = searched.for_accuracy(goal, eta, most)
-            except ArgumentError:
-                if goal == target and searched is search:
-                    raise
-                break
-            algorithm = METHODS[search.name].with_steps(best, H)
-            T, seen = _since(m, algorithm, T, search.start, target, most // H)
-            if seen.since == T:
-                return _by_exact_errors(m, algorithm, T, seen)
+    goal = target = epsilon**2
+    least, most = search.observations(epsilon, cap)
+    for _ in range(tuning.PLAN_ATTEMPTS):
+        eta, H, T = search.for_accuracy(goal, least, most)
+        algorithm = with_steps(search.method, eta, H)
+        T, seen = _since(m, algorithm, T, search.start, target, most // H)
+        if seen.since == T:
+            return _by_exact_errors(m, algorithm, T, seen)
+        if search.limits or search.merged:
             goal *= min(max(0.98 * target / seen.worst, 0.25), 0.98)
+        search.limits = True
     raise ArgumentError(
         f"max_samples must allow {search.name} to reach an accuracy that lasts; {most} observations were tried, for "
         f"epsilon = {epsilon:g}; got {most}"

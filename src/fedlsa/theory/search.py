@@ -1,8 +1,11 @@
-"""The planner's search by exact moments: over step sizes for a given round, and over the number of rounds.
+"""The planner's search by exact moments: over step sizes, round lengths and the number of rounds.
 
-For a given number of rounds T the longest rounds that the cap on observations allows are best, for at the same progress
-per round, eta H, they average more noise away. So T is found by bisection, and for each T the error is minimised over
-the step size alone, starting from the best eta H of the T before.
+The error as a function of the step size has several valleys, longer rounds are not always better, and more of them may
+be worse, so none of that is taken for granted. What makes a search affordable is that an error has two parts. One, the
+square of the mean, has the valleys, and is cheap at many step sizes at once. The rest, variances, takes exact second
+moments, but is smooth in the step size. So for given rounds the first is scanned over all step sizes, the rest is
+interpolated from a few, and the exact error is computed where the sum of both is least, until it is enough or the
+sum says that it cannot be.
 """
 
 from __future__ import annotations
@@ -10,15 +13,15 @@ from __future__ import annotations
 import math
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate, islice
+from functools import cache, cached_property, lru_cache, partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import METHODS, SCAFFLSA, Algorithm, FedLSA, Scaffnew
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import krylov, local_steps, noiseless, stationary_pairs, tuning
@@ -28,115 +31,100 @@ from .linear import contracts, not_negative
 from .pairs import PairMap
 from .problem_moments import Moments
 from .stationary_limits import stability_limit, stationary
-from .tuning import (
-    DEFAULT_BUDGET,
-    FIRST_STRIDE,
-    LAST_STRIDE,
-    MAX_HALVINGS,
-    MAX_SAMPLES,
-    NEAR_MINIMUM,
-    OUT_OF_REACH,
-    SEARCHED_GROUPS,
-    TYPICAL_ROUNDS,
-)
 
-# Errors of one method for any step size, round length and number of rounds, and whether they last: for the planner.
+Method = Algorithm | type[Algorithm]  # an instance keeps its other settings
+Known = list[tuple[float, Floats]]  # numbers at some x
+
+
+def with_steps(method: Method, step_size: float, H: int) -> Algorithm:
+    """The method with rounds of H local steps, in the mean where their lengths are random."""
+    if not isinstance(method, Algorithm):
+        return method.with_steps(step_size, H)
+    return replace(method, step_size=step_size, **{method.length: 1 / H if method.random_lengths else H})  # type: ignore[arg-type]
 
 
 class MethodErrors:
-    """Errors of one method by exact moments, from u_0 = theta_0 - theta_star.
+    """Errors of one method from u_0 = theta_0 - theta_star, for any step size, round length and number of rounds.
+
+    This is all that a search knows of exact moments. Errors are those after T, T + 1 and T + 2 rounds and in the limit
+    (0 where it is neither asked for nor cheap), so that a crossing of start and drift is none.
 
     edge : the largest step size below which single steps of all agents together converge
-    noiseless : whether nothing is random; then all is about means, in any dimension
     """
 
-    def __init__(self, m: Moments, name: str, start: Floats) -> None:
-        self.m, self.name, self.start, self.x = m, name, start, -m.xi_star[m.table]
-        self.noiseless = name != "scaffnew" and noiseless.suits(m, m.n_agents)
-        if self.noiseless:
-            average = np.tensordot(m.count * m.weight, m.A_bar[m.table], 1)
-            self._together = noiseless.modes_of(average[None], np.ones(1))
-            self.edge = _edge(average)
-        else:
+    def __init__(self, m: Moments, method: Method, start: Floats) -> None:
+        self.m, self.method, self.start, self.x = m, method, start, -m.xi_star[m.table]
+        self.kind = method if isinstance(method, type) else type(method)
+        self.errors = lru_cache(maxsize=None)(self._errors)
+        self._round = lru_cache(maxsize=1)(self._fedlsa_round)
+        self.average = np.tensordot(m.count * m.weight, m.A_bar[m.table], 1)
+        value = np.linalg.eigvals(self.average)
+        self.edge = float((2 * value.real / np.abs(value) ** 2).min()) if value.real.min() > 0 else 0.0
+        if not m.noiseless and self.edge:
             self.edge = stability_limit(m, FedLSA(0.1, 1), tolerance=1e-3)
 
-    def errors(self, eta: float, H: int, T: int) -> Iterator[float]:
-        """E||theta - theta_star||^2 after T rounds, after T + 1, and in the limit: always the largest so far.
+    # --- single steps, with which all methods are FedLSA ---------------------------------------------------------
 
-        Without noise the limit of SCAFFLSA is theta_star, if it has one: plans are checked for that at the end.
-        """
-        if self.noiseless and H == 1:
-            yield from accumulate((self._single_steps(eta, t) for t in (T, T + 1)), max)
-        elif self.name == "fedlsa" or H == 1:  # with one local step all methods are FedLSA
-            step = local_steps.fedlsa_round(self.m, eta, H, -self.m.xi_star)
-            at = self._fedlsa(step, [T, T + 1], eta * H)
-            yield from accumulate(at, max)
-            end = local_steps.fedlsa_limit(step)
-            yield max(*at, float(end.mean @ end.mean + np.trace(end.covariance)) if end.stable else math.inf)
-        else:
-            step_of_all, worst = round_on_pairs(self.m, METHODS[self.name].with_steps(eta, H), eta), 0.0
-            for mse in self._until_diverged(self._each_round(step_of_all), T):
-                worst = max(worst, self._checked(mse, eta * H))
-                yield worst
-            if math.isfinite(worst) and isinstance(step_of_all, PairMap):
-                yield max(worst, float(np.trace(stationary_pairs.limit(step_of_all).U)))
+    def single(self, eta: float, t: int) -> float:
+        """The error after t single steps."""
+        if self.m.noiseless:
+            u = self._together.mean(self._together.times(self._together.powers(eta, t)[0], self._seen))
+            return float(u @ u)
+        (u,), (variance,) = local_steps.fedlsa_curve(self._round(eta, 1), self.start, np.array([t]))
+        return float(u @ u + variance)
 
-    def worst(self, eta: float, H: int, T: int, target: float = 0.0) -> float:
-        """The largest of these errors; with a target, the first that is above it. Infinite where it is not known."""
-        error = math.inf
+    def single_limit(self, eta: float) -> float:
+        """The error of single steps in the limit, infinite where there is none, or none that is known."""
+        if self.m.noiseless:
+            return 0.0 if eta < self.edge else math.inf
+        try:
+            end = local_steps.fedlsa_limit(self._round(eta, 1))
+        except PrecisionError:  # of a system so badly conditioned that no number of rounds will do
+            return math.inf
+        return float(np.trace(end.covariance) + end.mean @ end.mean) if end.stable else math.inf
+
+    @cached_property
+    def _together(self) -> noiseless.Modes:
+        return noiseless.modes_of(self.average[None], np.ones(1))
+
+    @cached_property
+    def _seen(self) -> Floats:
+        return self._together.seen(self.start)
+
+    # --- the exact error -----------------------------------------------------------------------------------------
+
+    def error(self, eta: float, H: int, T: int, limit: bool = False) -> float:
+        """The largest of the errors."""
+        return float(self.errors(eta, H, T, limit).max())
+
+    def _errors(self, eta: float, H: int, T: int, limit: bool = False) -> Floats:
+        """(4,); infinite where they are not known."""
+        found = np.full(4, np.inf)
         with np.errstate(all="ignore"):
             try:
-                for error in self.errors(eta, H, T):
-                    if error > target > 0:
-                        break
-            except PrecisionError:
-                return math.inf
-        return error if math.isfinite(error) else math.inf
+                if issubclass(self.kind, FedLSA) or (H == 1 and self.kind in (SCAFFLSA, Scaffnew)):
+                    step = self._round(eta, H)
+                    mean, variance = local_steps.fedlsa_curve(step, self.start, np.arange(T, T + 3))
+                    end = local_steps.fedlsa_limit(step)
+                    found[:3] = np.sum(mean**2, axis=1) + variance
+                    found[3] = end.mean @ end.mean + np.trace(end.covariance) if end.stable else np.inf
+                else:
+                    step_of_all = round_on_pairs(self.m, with_steps(self.method, eta, H), eta)
+                    for t, mse in enumerate(islice(self._each_round(step_of_all), T + 2), 1):
+                        if not mse < tuning.DIVERGED * float(self.start @ self.start):
+                            return np.full(4, np.inf)
+                        found[max(t - T, 0)] = mse
+                    found[3] = 0.0
+                    if limit and isinstance(step_of_all, PairMap):
+                        found[3] = np.trace(stationary_pairs.limit(step_of_all).U)
+                rounding = self.m.rounding(self.start, self.x, eta * H)
+                found = not_negative(np.where(np.isnan(found), np.inf, found), rounding, "mean squared errors")
+            except (PrecisionError, np.linalg.LinAlgError):
+                return np.full(4, np.inf)
+        return found
 
-    def error(self, eta: float, H: int, T: int) -> float:
-        """The first of them."""
-        with np.errstate(all="ignore"):
-            return next(iter(self.errors(eta, H, T)))
-
-    def first_below(self, eta: float, target: float, most: int) -> int | None:
-        """The first round of one local step at which the error is at most `target`, if within about `most`."""
-        if self.noiseless:
-            with np.errstate(all="ignore"):
-                return _first_below(partial(self._single_steps, eta), target, most) if eta < self.edge else None
-        step = local_steps.fedlsa_round(self.m, eta, 1, -self.m.xi_star)
-        try:
-            end = local_steps.fedlsa_limit(step)
-        except PrecisionError:  # of a system so badly conditioned that no number of rounds will do
-            return None
-        if not (end.stable and float(np.trace(end.covariance) + end.mean @ end.mean) < target):
-            return None
-        return _first_below(lambda t: self._fedlsa(step, [t], eta)[0], target, most)
-
-    def first_round(self, eta: float, H: int, T: int, target: float) -> int:
-        """The first of T rounds at whose end the error is at most `target`, T if it is none before; without noise."""
-        with np.errstate(all="ignore"):
-            if self.name == "fedlsa" or H == 1:
-                each = self._each_mean(local_steps.fedlsa_round(self.m, eta, H, -self.m.xi_star).mean)
-            else:
-                each = self._each_round(round_on_pairs(self.m, METHODS[self.name].with_steps(eta, H), eta))
-            return next((t for t, error in enumerate(islice(each, T - 1), 1) if error <= target), T)
-
-    def _fedlsa(self, step: local_steps.FedLSARound, rounds: list[int], length: float) -> list[float]:
-        mean, variance = local_steps.fedlsa_curve(step, self.start, np.array(rounds))
-        return [self._checked(float(u @ u + v), length) for u, v in zip(mean, variance, strict=True)]
-
-    def _single_steps(self, eta: float, t: int) -> float:
-        """The error after t rounds of one local step, which without noise are t steps with the averaged matrix."""
-        together = self._together
-        u = together.mean(together.times(together.powers(eta, t)[0], together.seen(self.start)))
-        return self._checked(float(u @ u), eta)
-
-    def _each_mean(self, M: Floats) -> Iterator[float]:
-        """||u||^2 of v = (u, 1) after 1, 2, ... times M."""
-        v = np.append(self.start, 1.0)
-        while True:
-            v = M @ v
-            yield float(v[:-1] @ v[:-1])
+    def _fedlsa_round(self, eta: float, H: int) -> local_steps.FedLSARound:
+        return local_steps.fedlsa_round(self.m, eta, H, -self.m.xi_star)
 
     def _each_round(self, step: PairMap | noiseless.NoiselessMap) -> Iterator[float]:
         """E||u||^2 after 1, 2, ... rounds."""
@@ -145,39 +133,89 @@ class MethodErrors:
             vector = step.advance(vector)
             yield step.error(vector)
 
-    def _until_diverged(self, errors: Iterator[float], T: int) -> Iterator[float]:
-        """Those after T and T + 1 rounds, or infinity as soon as one is beyond hope."""
-        most = tuning.DIVERGED * float(self.start @ self.start)
-        for t, mse in enumerate(islice(errors, T + 1), 1):
-            if not mse < most:
-                yield math.inf
-                return
+    # --- the part of it that is cheap at many step sizes at once --------------------------------------------------
+
+    def cheap_part(self, etas: Floats, H: int, T: int) -> Floats:
+        """Squared means at all step sizes : (E, 4); nothing where the method is not known well enough for that.
+
+        Of Scaffnew, whose means say little, it is what is left of the start where all agents are their average.
+        """
+        with np.errstate(all="ignore"):
+            if self.kind is Scaffnew:
+                found = self._random_lengths(etas, 1 / H, T)
+            elif self.kind in (FedLSA, SCAFFLSA):
+                found = self._means(etas, H, T)
+            else:
+                return np.zeros((len(etas), 4))
+        return np.where(np.isfinite(found), found, np.inf)
+
+    def _random_lengths(self, etas: Floats, p: float, T: int) -> Floats:
+        """In the eigenbasis of the average, E[(1 - eta l_i)^L (1 - eta l_j*)^L] of a geometric L, to the T."""
+        value, basis = self._eigen
+        if basis is None:
+            return np.zeros((len(etas), 4))
+        u = np.linalg.solve(basis, self.start.astype(complex))
+        step = 1 - etas[:, None] * value
+        both = step[:, :, None] * step.conj()[:, None, :]
+        both = np.where(np.abs((1 - p) * both) < 1, p * both / (1 - (1 - p) * both), np.inf)
+        size = (basis.conj().T @ basis).T * u[:, None] * u.conj()
+        later = [np.sum(both**t * size, axis=(1, 2)).real for t in (T, T + 1, T + 2)]
+        return np.stack([*later, np.zeros(len(etas))], axis=1)
+
+    @cached_property
+    def _eigen(self) -> tuple[NDArray[np.complex128], NDArray[np.complex128] | None]:
+        value, basis = np.linalg.eig(self.average.astype(complex))
+        return value, basis if np.linalg.cond(basis) < tuning.MAX_EIGENVECTOR_CONDITION else None
+
+    def _means(self, etas: Floats, H: int, T: int) -> Floats:
+        local, (K, d) = noiseless.local_powers(self.m), self.x.shape
+        power, kappa = local.powers(etas.reshape(-1, *[1] * local.value.ndim), H)  # type: ignore[arg-type]
+        own, share = local.own(self.x), local.share[:, None]
+        frozen = self.kind is FedLSA or H == 1  # control variates cancel in the average of single steps
+        gain = 0.0 if frozen else 1 / (etas * H)[:, None, None]
+
+        def times(factor: noiseless.Factor, y: Floats) -> Floats:
+            if isinstance(local, noiseless.Powers):
+                return np.asarray((factor @ y[..., None])[..., 0], np.float64)
+            if local.partner is None:
+                return np.asarray(factor * y, np.float64)
+            other = np.take_along_axis(y, np.broadcast_to(local.partner, y.shape), axis=2)
+            return np.asarray(factor.real * y - factor.imag * other, np.float64)
+
+        def seen(u: Floats) -> Floats:
+            return (u @ local.to.T).reshape(len(u), K, d)
+
+        def advance(u: Floats, x: Floats) -> tuple[Floats, Floats]:
+            hat = times(power, seen(u)) + times(kappa, x)
+            new = (share * hat).reshape(len(u), K * d) @ local.back.T
+            return new, x if frozen else x + gain * (seen(new) - hat)
+
+        u, x = np.tile(self.start, (len(etas), 1)), np.tile(own, (len(etas), 1, 1))
+        if frozen and d <= tuning.SCANNED_DIM:
+            M = np.zeros((len(etas), d + 1, d + 1))
+            if isinstance(local, noiseless.Powers):
+                M[:, :d, :d] = np.tensordot(local.share, power, (0, 1))
+            else:
+                back, factor = np.repeat(local.share, d) * local.back, power.reshape(len(etas), 1, K * d)
+                M[:, :d, :d] = back * factor.real @ local.to
+                if local.partner is not None:
+                    M[:, :d, :d] -= (
+                        back
+                        * factor.imag
+                        @ np.take_along_axis(local.to.reshape(K, d, d), local.partner[..., None], axis=1).reshape(
+                            K * d, d
+                        )
+                    )
+            M[:, :d, d], M[:, d, d] = advance(np.zeros_like(u), x)[0], 1
+            P, v = np.linalg.matrix_power(M, T), np.append(self.start, 1.0)
+            later = [P @ v, P @ M @ v, P @ M @ M @ v, np.linalg.matrix_power(P, 64) @ v]
+            return np.stack([np.sum(w[:, :d] ** 2, axis=1) for w in later], axis=1)
+        found = np.zeros((len(etas), 4))
+        for t in range(1, T + 3):
+            u, x = advance(u, x)
             if t >= T:
-                yield mse
-
-    def _checked(self, mse: float, length: float) -> float:
-        """A mean squared error; length : eta H."""
-        if not math.isfinite(mse):
-            return math.inf
-        rounding = self.m.rounding(self.start, self.x, length)
-        return float(not_negative(np.array([mse]), rounding, "mean squared errors")[0])
-
-
-def _edge(A: Floats) -> float:
-    """The step size below which all eigenvalues of I - eta A are inside the unit circle; 0 if there is none."""
-    value = np.linalg.eigvals(A)
-    return float((2 * value.real / np.abs(value) ** 2).min()) if value.real.min() > 0 else 0.0
-
-
-def _first_below(error: Callable[[int], float], target: float, most: int) -> int | None:
-    """The first round at which an error is at most `target`, by doubling and halving, if within about `most`."""
-    high = 1
-    while error(high) > target:
-        high *= 2
-        if high > 2 * most:
-            return None
-    between = range(high // 2 + 1, high)
-    return between.start + bisect_left(between, True, key=lambda t: error(t) <= target)
+                found[:, t - T] = np.sum(u**2, axis=1)
+        return found
 
 
 @dataclass(frozen=True)
@@ -198,7 +236,7 @@ def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math
     Every round up to 2 T + 32 (200 more at most) is looked at, then rounds 5% apart up to 32 T, as far as that takes
     seconds, and the limit.
     """
-    if isinstance(a, SCAFFLSA) and a.local_steps == 1:  # control variates cancel in the average of single steps
+    if type(a) is SCAFFLSA and a.local_steps == 1:  # control variates cancel in the average of single steps
         a = FedLSA(a.step_size, 1)
     rounds = _later_rounds(m, a, T)
     record = exact_record(m, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())
@@ -247,157 +285,235 @@ def _settles(step: noiseless.NoiselessMap) -> bool:
 class Search:
     """Step sizes, round lengths and rounds of one method on given moments, from u_0 = theta_0 - theta_star.
 
-    scout : where there are many different agents, the search on a similar problem with few
+    Step sizes are edge 2^-x. Of many different agents it is those of a similar problem with few.
+
+    limits : whether errors of methods with control variates are those in the limit too
     """
 
-    def __init__(self, m: Moments, name: str, start: Floats) -> None:
-        self.name, self.start = name, start
-        self.m, self.errors = m, MethodErrors(m, name, start)
-        many = len(m.table) > SEARCHED_GROUPS and not self.errors.noiseless
-        self.scout = Search(merged(m, SEARCHED_GROUPS), name, start) if many else None
-        self.edge = self.errors.edge
+    def __init__(self, m: Moments, method: Method, start: Floats) -> None:
+        self.start, self.method, self.limits = start, method, False
+        self.merged = len(m.table) > tuning.SEARCHED_GROUPS and not m.noiseless
+        self.errors = MethodErrors(merged(m, tuning.SEARCHED_GROUPS) if self.merged else m, method, start)
+        self.name, self.edge = self.errors.kind.name, self.errors.edge
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
+        self._known: Known = []  # of the last search over step sizes
 
-    def best_step(
-        self, H: int, T: int, guess: float, target: float = 0.0, width: float = FIRST_STRIDE
-    ) -> tuple[float, float]:
+    def best_step(self, H: int, T: int, target: float = 0.0) -> tuple[float, float]:
         """The smallest error after T rounds of H steps over step sizes, and its step size.
 
-        It is the largest of the errors then, one round later and in the limit, so that it lasts. With a target, the
-        first that is found below it, or any above it when none can be. width : of the first steps in log eta.
+        With a target, the first that is found to reach it; where none can, an error above it. The exact error is
+        computed where it may still be least, given that the rest of it does not change too fast from where it is known.
         """
-        seen: dict[float, float] = {}
-
-        def at(x: float) -> float:
-            if x not in seen:
-                seen[x] = self.errors.worst(math.exp(x), H, T, target) if math.exp(x) < self.edge else math.inf
-            return seen[x]
-
-        def best() -> float:
-            return min(seen, key=seen.__getitem__)
-
-        x = math.log(min(guess, 0.9 * self.edge))
-        for _ in range(MAX_HALVINGS):  # down to where it is stable
-            if math.isfinite(at(x)):
+        doubted = [(k, ratio + math.log(tuning.DOUBTED_SHARE)) for k, ratio in self._known]
+        x, part = self._scan(H, T, target, doubted)
+        known, best = Known(), (math.inf, math.nan)
+        for _ in range(tuning.EXACT_ERRORS):
+            sums = self._least_sums(x, part, [*known, *doubted])
+            i = int(np.argmin(sums))
+            if sums[i] > (target or 0.999 * best[0]) or any(k == x[i] for k, _ in known):
+                best = min(best, (max(float(sums[i]), target * (1 + 1e-12)), math.nan))
                 break
-            x -= FIRST_STRIDE
-        while width > LAST_STRIDE and seen[best()] > target:
-            left, right = at(x - width), at(x + width)
-            if best() != x:
-                x = best()  # walk on
-                continue
-            if width < NEAR_MINIMUM and at(x) > self._hopeless(target) * target > 0:
+            eta = self.edge * 2.0 ** -float(x[i])
+            errors = self.errors.errors(eta, H, T, self.limits)
+            best = min(best, (float(errors.max()), eta))
+            if best[0] <= target:
                 break
-            low, here, high = (math.log(max(value, 1e-300)) for value in (left, at(x), right))
-            if math.isfinite(high) and low + high > 2 * here:  # the bottom of the parabola through the three
-                at(x + width * float(np.clip((low - high) / (low - 2 * here + high) / 2, -1, 1)))
-            x, width = best(), width / 2
-        return seen[best()], math.exp(best())
+            most = tuning.ERROR_TOO_LARGE * (target or min(best[0], float(self.start @ self.start)))
+            prior = float(self._prior(x[i : i + 1])[0])
+            known.append((float(x[i]), np.log(np.maximum((np.minimum(errors, most) - part[i]) / prior, 1e-9))))
+        if not (self.errors.m.noiseless and self.errors.kind.random_lengths):  # where all variance is that of lengths
+            self._known = known or self._known
+        return best
+
+    def _least_sums(self, x: Floats, part: Floats, known: Known) -> Floats:
+        """What errors are at least, the largest of each step size; known : x and log(rest / prior)."""
+        prior, ratio = self._prior(x)[:, None], np.full((len(x), 4), math.log(tuning.LEAST_SHARE))
+        if known:
+            known_means = self.errors.kind in (FedLSA, SCAFFLSA, Scaffnew)
+            steep = (tuning.STEEPEST_REST if known_means else tuning.STEEPEST_ERROR) * math.log(2)
+            ratio = np.max([ratio - steep * np.abs(x - k)[:, None] for k, ratio in known], axis=0)
+        return np.asarray(np.max(np.minimum(part + prior * np.exp(ratio), 1e300), axis=1), np.float64)
+
+    def _scan(self, H: int, T: int, target: float, known: Known) -> tuple[Floats, Floats]:
+        """x and the cheap part of the error, on a grid that is finer in its valleys."""
+        low, high = self._range(target, H * T)
+        x = np.arange(low, high + 1, dtype=np.float64) * tuning.SCAN_STRIDE
+        part, width = self.errors.cheap_part(self.edge * 2.0**-x, H, T), tuning.SCAN_STRIDE
+        for zoom in range(tuning.SCAN_ZOOMS if part.any() else 0):
+            sums = self._least_sums(x, part, known)
+            walls = np.pad(sums, 1, constant_values=np.inf)
+            beside: Floats = np.stack([walls[:-2], walls[2:]])
+            narrow = np.max(beside, axis=0, initial=0, where=beside < np.inf) > 3 * sums  # as where means change signs
+            near = (target / 2 < sums) & (narrow | ((sums < (2 * target or np.inf)) & (zoom == 0)))
+            valleys = np.flatnonzero((sums <= beside.min(0)) & near)
+            if not len(valleys):
+                break
+            valleys = valleys[np.argsort(sums[valleys], kind="stable")[: tuning.SCANNED_VALLEYS]]
+            more = np.setdiff1d(x[valleys][:, None] + width * np.arange(-7, 8) / 8, x)
+            more = more[more > 0]
+            order = np.argsort(np.append(x, more))
+            part = np.concatenate([part, self.errors.cheap_part(self.edge * 2.0**-more, H, T)])[order]
+            x, width = np.sort(np.append(x, more)), width / 8
+        return x, part
+
+    def _range(self, target: float, steps: int) -> tuple[int, int]:
+        """The step sizes worth a look, x over the stride of a scan: from the largest to the smallest."""
+        fewest = math.log(float(self.start @ self.start) / target) / 4 if target else 0.05
+        size = float(np.linalg.norm(self.errors.average, 2))
+        high = math.ceil(math.log2(max(self.edge * size * steps / fewest, 4)) / tuning.SCAN_STRIDE)
+        too_large = [x for x, limit in self._singles if target and limit > 4 * target]
+        low = max(1, round(max(too_large, default=0) / tuning.SCAN_STRIDE))
+        return low, max(high, low + 8)
+
+    @cached_property
+    def _singles(self) -> list[tuple[float, float]]:
+        """x and the limit of single steps, down to where it is proportional to the step size."""
+        found = list[tuple[float, float]]()
+        for x in range(1, tuning.MAX_HALVINGS):
+            found.append((float(x), self.errors.single_limit(self.edge * 2.0**-x)))
+            if not found[-1][1] > 0 or (x > 1 and abs(found[-2][1] / found[-1][1] - 2) < 0.01):
+                break
+        return found
+
+    def _prior(self, x: Floats) -> Floats:
+        """What the rest of an error is taken for until it is known: the limit of single steps."""
+        known = [(k, limit) for k, limit in self._singles if 0 < limit < math.inf]
+        if not known:
+            return 1e-12 * float(self.start @ self.start) * 2.0**-x
+        at, limit = np.array(known).T
+        return np.asarray(np.exp(np.interp(x, at, np.log(limit * 2.0**at))) * 2.0**-x, np.float64)
 
     def fewest_samples(self, target: float) -> tuple[int, float]:
         """The fewest observations with which the target is reached, one local step at a time, and the step size."""
-        best, eta = MAX_SAMPLES, self.edge / 2
+        best, eta = tuning.MAX_SAMPLES, self.edge / 2
         while True:
-            last = self.errors.first_below(eta, target, best)
+            last = self._first_below(eta, target, best)
             if last is not None and last < best:
                 best, at = last, eta
-            elif best < MAX_SAMPLES:
+            elif best < tuning.MAX_SAMPLES:
                 return best, at
             eta /= math.sqrt(2)
             if eta < 1e-9 * self.edge:
-                w = self.m.count * self.m.weight
-                condition = np.linalg.cond(np.tensordot(w, self.m.A_bar[self.m.table], 1))
                 raise ArgumentError(
                     f"the averaged system must be conditioned well enough to reach an error of {math.sqrt(target):g} "
-                    f"within {MAX_SAMPLES:.1e} observations by some step size; got a condition number of "
-                    f"{condition:.1e}"
+                    f"within {tuning.MAX_SAMPLES:.1e} observations by some step size; got a condition number of "
+                    f"{np.linalg.cond(self.errors.average):.1e}"
                 )
 
-    def observations(self, epsilon: float, cap: float | None) -> tuple[float, int]:
-        """A step size that reaches epsilon with single steps, and the most observations that a plan may use."""
+    def _first_below(self, eta: float, target: float, most: int) -> int | None:
+        """The first single step with an error of at most `target`, by doubling and halving, within about `most`."""
+        with np.errstate(all="ignore"):
+            high = 1
+            if not self.errors.single_limit(eta) < target:
+                return None
+            while self.errors.single(eta, high) > target:
+                high *= 2
+                if high > 2 * most:
+                    return None
+            between = range(high // 2 + 1, high)
+            return between.start + bisect_left(between, True, key=lambda t: self.errors.single(eta, t) <= target)
+
+    def observations(self, epsilon: float, cap: float | None) -> tuple[int, int]:
+        """The fewest observations that reach epsilon with single steps, and the most that a plan may use."""
         if float(self.start @ self.start) <= epsilon**2:
             begin = float(np.linalg.norm(self.start))
             raise ArgumentError(f"epsilon must be below the error at the start, {begin:g}; got {epsilon:g}")
-        least, eta = (self.scout or self).fewest_samples(epsilon**2)  # which has the same single steps
-        most = DEFAULT_BUDGET * least if cap is None else int(cap)
+        least, _ = self.fewest_samples(epsilon**2)
+        most = tuning.DEFAULT_BUDGET * least if cap is None else int(cap)
         if most < least:
             raise ArgumentError(
                 f"max_samples must allow {self.name} to reach epsilon, about {least} observations; got {most}"
             )
-        return eta, most
+        return least, most
 
-    def for_accuracy(self, target: float, eta: float, most: int) -> tuple[float, int, int]:
-        """Step size, local steps and rounds with an error of at most `target` that lasts, and the fewest rounds."""
-        eta, H, T = self._fewest_rounds(min(TYPICAL_ROUNDS, most), eta, target, most)
-        eta, H = self._shortest(T, eta, H, target)
-        if self.errors.noiseless:  # without noise an error may rise again for some rounds
-            T = self.errors.first_round(eta, H, T, target)
-        return eta, H, T
+    def for_accuracy(self, target: float, least: int, most: int) -> tuple[float, int, int]:
+        """Step size, local steps and rounds with an error of at most `target` that lasts: fewest rounds, then steps.
 
-    def _lengths(self, H: int) -> list[int]:
-        """Local steps to try where at most H are allowed: without noise there is none to average away over many."""
-        return [*(H >> k for k in range(0, H.bit_length() - 1, 2)), 1] if self.errors.noiseless and H > 1 else [H]
+        least, most : observations with which single steps get there, and that there may be
+        """
+        known = dict[int, tuple[float, int]]()  # step size and local steps for each T that is enough
 
-    def _hopeless(self, target: float) -> float:
-        """How many times the target an error may be, this near to its minimum, and still come down to it."""
-        if target and self.errors.noiseless:  # it falls exponentially in the step size, up to a cliff
-            return max(OUT_OF_REACH, float(self.start @ self.start / target) ** (1 - math.exp(-NEAR_MINIMUM)))
-        return OUT_OF_REACH
-
-    def _fewest_rounds(self, T: int, eta: float, target: float, most: int) -> tuple[float, int, int]:
-        """From a guess: step size, local steps and the fewest rounds with which the target is reached in the cap."""
-        known: dict[int, tuple[float, int]] = {}  # step size and local steps for each T that is enough
-
+        @cache
         def enough(T: int) -> bool:
-            guess, usual = next(reversed(known.values()), (eta, 1))
-            lengths = self._lengths(min(most // T, MAX_SAMPLES))
-            for H in sorted(lengths, key=lambda H: abs(math.log(H / usual))) if known else lengths:
-                error, best = self.best_step(H, T, guess, target)
+            last, usual = max(known.items(), default=(1, (0.0, most)), key=lambda item: -item[0])
+            lengths = {*self._lengths(T, least, most), *(H for _, H in known.values() if most >= H * T)}
+            for H in sorted(lengths, key=lambda H: abs(math.log(H * T / (usual[1] * last)))):
+                error, eta = self.best_step(H, T, target)
                 if error <= target:
-                    known[T] = best, H
+                    known[T] = eta, H
                     return True
             return False
 
-        low, high, stride = 0, 0, 1
-        if enough(T):
-            high = T
-            while high > 1 and enough(max(1, high - stride)):
-                high, stride = max(1, high - stride), 2 * stride
-            low = max(0, high - stride)
-        else:
-            low = T
-            while not enough(min(most, low + stride)):
-                if low + stride >= most:
-                    raise ArgumentError(
-                        f"max_samples must allow {self.name} to reach epsilon, more than {most}; got {most}"
-                    )
-                low, stride = low + stride, 2 * stride
-            high = min(most, low + stride)
+        low, high, stride = 0, min(tuning.TYPICAL_ROUNDS, most), 1
+        while not enough(high):
+            if high == most:
+                raise ArgumentError(
+                    f"max_samples must allow {self.name} to reach epsilon, more than {most}; got {most}"
+                )
+            low, high, stride = high, min(most, high + stride), 2 * stride
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if enough(middle) else (middle, high)
-        return *known[high], high
+        fewer = {*range(1, min(high, tuning.TYPICAL_ROUNDS)), *range(max(1, high - 2), high)}  # it may rise again
+        T = next((T for T in sorted(fewer) if enough(T)), high)
+        eta, H = self._shortest(T, *known[T], target, least)
+        while T > 1 and self.errors.error(eta, H, T - 1, self.limits) <= target:
+            T -= 1
+        return self._polished(eta, H, T), H, T
 
-    def _shortest(self, T: int, eta: float, H: int, target: float) -> tuple[float, int]:
-        """The shortest rounds, to a fiftieth, with which T of them reach the target, and the step size."""
-        low, high = 0, H
-        while high - low > max(1, high // 50):
-            middle = max((low + high) // 2, high * 2 // 3)
-            error, best = self.best_step(middle, T, eta * high / middle, target, NEAR_MINIMUM)
+    def _lengths(self, T: int, least: int, most: int) -> list[int]:
+        """Local steps to try in T rounds: the most that there may be, and fewer."""
+        top, fewest = most // T, max(1, least // (tuning.FEWER_SAMPLES * T))
+        ratio = tuning.LENGTHS_RATIO if T <= tuning.TYPICAL_ROUNDS else 2
+        steps = math.ceil(math.log(top / fewest) / math.log(ratio)) if top > fewest else 0
+        some = {round(top * (fewest / top) ** (k / max(steps, 1))) for k in range(steps + 1)}
+        return sorted(some | set(range(fewest, min(top, tuning.SHORT_LENGTHS) + 1)), reverse=True)
+
+    def _shortest(self, T: int, eta: float, H: int, target: float, least: int) -> tuple[float, int]:
+        """The shortest rounds with which T of them reach the target, to a thousandth, and the step size."""
+        low, above, reached = 0, math.inf, target
+        for length in self._lengths(T, least, H * T)[:0:-1]:
+            error, best = self.best_step(length, T, target)
             if error <= target:
-                high, eta = middle, best
+                eta, H, reached = best, length, error
+                break
+            low, above = length, error
+        while H - low > max(1, H // 100):
+            middle = (low + H) // 2
+            if low and target < above < math.inf and reached < target:  # where a line in logarithms meets the target
+                share = math.log(above / target) / math.log(above / reached)
+                middle = min(
+                    max(round(low * (H / low) ** share), low + 1, low + (H - low) // 8), H - 1 - (H - low) // 8
+                )
+            error, best = self.best_step(middle, T, target)
+            if error <= target:
+                eta, H, reached = best, middle, error
             else:
-                low = middle
-        return eta, high
+                low, above = middle, error
+        eta, step = self._polished(eta, H, T), H // 100
+        while step > H // 2000:  # a little shorter, at the same progress in a round
+            if self.errors.error(eta * H / (H - step), H - step, T, self.limits) <= target:
+                eta, H = eta * H / (H - step), H - step
+            else:
+                step //= 2
+        return eta, H
 
     def smallest_error(self, H: int, T: int) -> tuple[float, int]:
         """Step size and local steps with the smallest error after T rounds of at most H steps that lasts."""
-        guess, width = self.edge / 8, FIRST_STRIDE
-        if self.scout is not None:  # near the best step size of a similar problem with few agents
-            guess, width = self.scout.smallest_error(H, T)[0], 4 * LAST_STRIDE
-        _, eta, H = min((*self.best_step(h, T, guess, width=width), h) for h in self._lengths(H))
-        return eta, H
+        _, eta, H = min((*self.best_step(h, T), h) for h in self._lengths(T, H * T, H * T))
+        return self._polished(eta, H, T, fine=True), H
+
+    def _polished(self, eta: float, H: int, T: int, fine: bool = False) -> float:
+        """The step size nearby with the smallest error."""
+        x = math.log2(self.edge / eta)
+        for width in (1 / 32, 1 / 128, 1 / 1024, 1 / 8192)[: None if fine else 2]:
+            while (best := min((x, x - width, x + width), key=partial(self._error_at, H=H, T=T))) != x:
+                x = best
+        return self.edge * 2.0**-x
+
+    def _error_at(self, x: float, H: int, T: int) -> float:
+        return self.errors.error(self.edge * 2.0**-x, H, T, self.limits)
 
 
 def merged(m: Moments, groups: int) -> Moments:

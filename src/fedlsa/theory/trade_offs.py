@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..algorithms import Algorithm, supporting
+from ..algorithms import Algorithm, FedLSA, supporting
 from ..errors import ArgumentError
 from ..problems import Problem
 from . import tuning
 from .planner import Plan, beyond_exact, plan, planned_method
 from .problem_moments import Moments, moments, start_error
-from .search import Search
+from .search import Method, Search
 from .threads import small_products
 
 
@@ -43,24 +43,24 @@ def trade_off(
     >>> figure = fl.figures.trade_off(plans, epsilon=0.1)
     """
     several = checks.entries("method", method, "methods") if checks.is_sequence(method) else [method]
-    names = [planned_method(each) for each in several]
-    if not names:
+    wanted = [planned_method(each) for each in several]
+    if not wanted:
         raise ArgumentError("method must be a method, or a sequence of them; got none")
     epsilon = checks.real("epsilon", epsilon, above=0)
     checks.callback("progress", progress)
-    asked = [(name, cap) for name in dict.fromkeys(names) for cap in _caps(problem, name, epsilon, theta_0)]
-    found, refused = list[Plan](), list[ArgumentError]()
-    for i, (name, cap) in enumerate(asked, 1):
+    asked = [(each, cap) for each in dict.fromkeys(wanted) for cap in _caps(problem, each.name, epsilon, theta_0)]
+    found, refused = dict[Method, list[Plan]](), list[ArgumentError]()
+    for i, (each, cap) in enumerate(asked, 1):
         try:
-            found.append(plan(problem, epsilon, method=name, max_samples=cap, theta_0=theta_0))
+            made = plan(problem, epsilon, method=each, max_samples=cap, theta_0=theta_0)
+            found.setdefault(each, []).append(made)
         except ArgumentError as error:  # so few observations may not be enough for this method
             refused.append(error)
         if progress is not None:
             progress(i, len(asked))
     if refused and not found:
         raise refused[-1]  # of the largest cap
-    kinds = dict.fromkeys(type(p.algorithm) for p in found)
-    return [p for kind in kinds for p in pareto_front([p for p in found if type(p.algorithm) is kind])]
+    return [p for plans in found.values() for p in pareto_front(plans)]
 
 
 def pareto_front(plans: Sequence[Plan]) -> list[Plan]:
@@ -77,6 +77,6 @@ def _caps(problem: Problem | Moments, name: str, epsilon: float, theta_0: ArrayL
     if beyond_exact(problem, name):
         return [None]
     m = moments(problem)
-    _, most = Search(m, "fedlsa", start_error(m, theta_0)).observations(epsilon, None)  # single steps: all are FedLSA
+    least, _ = Search(m, FedLSA, start_error(m, theta_0)).observations(epsilon, None)  # single steps: all are FedLSA
     quick = len(m.table) <= tuning.SEARCHED_GROUPS and name != "scaffnew"
-    return [share * most / tuning.DEFAULT_BUDGET for share in (tuning.BUDGETS if quick else tuning.SPARSE_BUDGETS)]
+    return [share * least for share in (tuning.BUDGETS if quick else tuning.SPARSE_BUDGETS)]

@@ -4,8 +4,6 @@ Measurements are of one x86 machine with two cores, moments in dimension 8. They
 need not be chosen again for another machine.
 """
 
-import math
-
 # --- memory and threads ---------------------------------------------------------------------------------------------
 
 OUTCOMES_AT_ONCE = 2**20  # numbers of outcomes that are held at a time: 8 MB
@@ -91,12 +89,21 @@ DEFAULT_BUDGET = 4  # times the fewest observations with which a method gets the
 BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times the fewest observations: the points of a trade-off
 SPARSE_BUDGETS = (1.5, 3.0, 6.0)  # the same where a plan takes long: for Scaffnew, and for many different agents
 PLAN_ATTEMPTS = 6  # plans that are held to the exact curve before none is found
-SEARCHED_GROUPS = 8  # of different agents: with more, the search is over a similar problem with as many
+SEARCHED_GROUPS = 10  # of different agents: with more, the search is over a similar problem with as many
 MAX_SAMPLES = 2**31  # of a plan
-TYPICAL_ROUNDS = 8  # where the search for their number begins
-FIRST_STRIDE, LAST_STRIDE = math.log(2.0), math.log(1.02)  # in the logarithm of the step size, of a search for the best
-MAX_HALVINGS = 200  # of a step size, down to one at which a method is stable
-NEAR_MINIMUM, OUT_OF_REACH = math.log(1.3), 1.5  # so near to its minimum, an error so many times the target is above it
+TYPICAL_ROUNDS = 8  # where the search for their number begins, and up to which each is tried
+MAX_HALVINGS = 40  # of a step size, whose limit of single steps is then proportional to it
+SCAN_STRIDE = 1 / 8  # of a scan over step sizes, in octaves
+SCAN_ZOOMS, SCANNED_VALLEYS = 5, 3  # how often it is made 8 times finer, and in how many of its valleys
+SCANNED_DIM = 32  # up to which powers of FedLSA's mean map are taken at all step sizes of a scan
+EXACT_ERRORS = 12  # for given rounds, at most, before the best of them is taken
+DOUBTED_SHARE = 0.4  # of variances that are guessed from those of other rounds: as much is taken for granted
+LEAST_SHARE = 0.1  # of variances that are guessed from single steps
+ERROR_TOO_LARGE = 3.0  # times the target: by how much an error is larger says nothing of other step sizes
+STEEPEST_REST = 1.0  # the power of the step size, relative to single steps, with which variances change at most
+STEEPEST_ERROR = 6.0  # the same of whole errors, where no part of them is cheap
+LENGTHS_RATIO, SHORT_LENGTHS = 1.4, 6  # of round lengths that are tried one after the other; and all up to so many
+FEWER_SAMPLES = 8  # times as many as a plan has are those with which single steps get there, at most
 FOLLOWED_ROUNDS, FOLLOWED_RATIO = 200, 1.05  # after a plan's end: so many one by one, then some so far apart
 FOLLOWED_UNTIL = 32  # times as many rounds as planned, to which the curve is followed
 MAX_FOLLOWING_WORK = 2e9  # multiplications that following it may take: seconds
