@@ -44,7 +44,7 @@ class Closed:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class AgentWork:
     """What one agent does in a round, hat being its u at the end, s the first and t the last state of its chain.
 
     shift : (2, d), E[hat - u]; L : (2, T, S, d, n), E[hat | s, t] - E[hat] as a map of z
@@ -87,7 +87,7 @@ def _crossed(P: Floats, R: Floats) -> Floats:
     return _T(svec(_both(np.einsum("xjki,xli->xkjl", P, R))))
 
 
-def work(s: Closed, k: int, a: ChainMap) -> Work:
+def work(s: Closed, k: int, a: ChainMap) -> AgentWork:
     """A round of one agent of group k, whose observations are `a`."""
     m, p, mu, W = s.m, s.p[k], s.mu[k], s.W[k]
     (_, S, d), n, eye = mu.shape, a.d + 1, np.eye(a.d)
@@ -114,7 +114,7 @@ def work(s: Closed, k: int, a: ChainMap) -> Work:
     on_mu = mean[..., with_one] + np.tensordot(a.noise[..., inner], pair, ([0, 2], [1, 2])).swapaxes(0, 1)
     on_mu += _T(svec(_both(np.einsum("xsik,xsjl,xsl->xkij", B, B, mu, optimize=True)))) - _crossed(P, R)
     ends = np.einsum("ts,xtsij,xsj->xti", a.K, L, G[..., d], optimize=True)
-    return Work(shift, L, R, C, P, ends, second, mean[..., inner] - symkron(R), on_mu)
+    return AgentWork(shift, L, R, C, P, ends, second, mean[..., inner] - symkron(R), on_mu)
 
 
 def advance(s: Closed, w: Floats, counts: Floats, agents: Sequence[ChainMap]) -> Closed:
