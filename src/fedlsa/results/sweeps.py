@@ -198,11 +198,15 @@ def _problems(sweep: xr.Dataset, record: Mapping[str, Any], given: Any) -> Probl
 def _classes(stored: Sequence[Mapping[str, str]], given: Any) -> list[type[Algorithm]]:
     """The classes of a record; those that are not of fedlsa must be given."""
     offered = [] if given is None else list(given) if checks.is_sequence(given) else [given]
-    by_name = {(kind.__module__, kind.__qualname__): kind for kind in (*METHODS.values(), *offered)}
-    for entry in stored:
-        if (entry["module"], entry["qualname"]) not in by_name:
-            raise _unknown("sweep", entry, given)
-    return [by_name[entry["module"], entry["qualname"]] for entry in stored]
+    by_name = {(kind.__module__, kind.__qualname__): kind for kind in offered}
+    ours = {kind.__qualname__: kind for kind in METHODS.values()}  # in whichever file of the package they once stood
+    found = [
+        ours.get(name) if home.startswith(Algorithm.__module__.rpartition(".")[0] + ".") else by_name.get((home, name))
+        for home, name in ((entry["module"], entry["qualname"]) for entry in stored)
+    ]
+    if None in found:
+        raise _unknown("sweep", stored[found.index(None)], given)
+    return [kind for kind in found if kind is not None]
 
 
 def _unknown(what: str, entry: Mapping[str, str], given: Any) -> ArgumentError:
