@@ -141,9 +141,9 @@ class MethodErrors:
         Of Scaffnew, whose means say little, it is what is left of the start where all agents are their average.
         """
         with np.errstate(all="ignore"):
-            if self.kind is Scaffnew:
+            if self.kind is Scaffnew and H > 1:
                 found = self._random_lengths(etas, 1 / H, T)
-            elif self.kind in (FedLSA, SCAFFLSA):
+            elif self.kind in (FedLSA, SCAFFLSA, Scaffnew):
                 found = self._means(etas, H, T)
             else:
                 return np.zeros((len(etas), 4))
@@ -330,8 +330,7 @@ class Search:
         """What errors are at least, the largest of each step size; known : x and log(rest / prior)."""
         prior, ratio = self._prior(x)[:, None], np.full((len(x), 4), math.log(tuning.LEAST_SHARE))
         if known:
-            known_means = self.errors.kind in (FedLSA, SCAFFLSA, Scaffnew)
-            steep = (tuning.STEEPEST_REST if known_means else tuning.STEEPEST_ERROR) * math.log(2)
+            steep = (tuning.STEEPEST_REST if part.any() else tuning.STEEPEST_ERROR) * math.log(2)
             ratio = np.max([ratio - steep * np.abs(x - k)[:, None] for k, ratio in known], axis=0)
         return np.asarray(np.max(np.minimum(part + prior * np.exp(ratio), 1e300), axis=1), np.float64)
 
