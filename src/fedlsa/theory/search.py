@@ -330,7 +330,8 @@ class Search:
         """What errors are at least, the largest of each step size; known : x and log(rest / prior)."""
         prior, ratio = self._prior(x)[:, None], np.full((len(x), 4), math.log(tuning.LEAST_SHARE))
         if known:
-            steep = (tuning.STEEPEST_REST if part.any() else tuning.STEEPEST_ERROR) * math.log(2)
+            usual = tuning.STEEPEST_LENGTHS if self.errors.kind.random_lengths else tuning.STEEPEST_REST
+            steep = (usual if part.any() else tuning.STEEPEST_ERROR) * math.log(2)
             ratio = np.max([ratio - steep * np.abs(x - k)[:, None] for k, ratio in known], axis=0)
         return np.asarray(np.max(np.minimum(part + prior * np.exp(ratio), 1e300), axis=1), np.float64)
 
@@ -454,8 +455,8 @@ class Search:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if enough(middle) else (middle, high)
-        fewer = {*range(1, min(high, tuning.TYPICAL_ROUNDS)), *range(max(1, high - 2), high)}  # it may rise again
-        T = next((T for T in sorted(fewer) if enough(T)), high)
+        first = 1 if high <= tuning.TYPICAL_ROUNDS else high - 2  # the error may rise again
+        T = next((T for T in range(first, high) if enough(T)), high)
         eta, H = self._shortest(T, *known[T], target, least)
         while T > 1 and self.errors.error(eta, H, T - 1, self.limits) <= target:
             T -= 1
@@ -464,7 +465,7 @@ class Search:
     def _lengths(self, T: int, least: int, most: int) -> list[int]:
         """Local steps to try in T rounds: the most that there may be, and fewer."""
         top, fewest = most // T, max(1, least // (tuning.FEWER_SAMPLES * T))
-        ratio = tuning.LENGTHS_RATIO if T <= tuning.TYPICAL_ROUNDS else 2
+        ratio = tuning.LENGTHS_RATIO if T <= tuning.TYPICAL_ROUNDS and not self.errors.kind.random_lengths else 2
         steps = math.ceil(math.log(top / fewest) / math.log(ratio)) if top > fewest else 0
         some = {round(top * (fewest / top) ** (k / max(steps, 1))) for k in range(steps + 1)}
         return sorted(some | set(range(fewest, min(top, tuning.SHORT_LENGTHS) + 1)), reverse=True)
