@@ -1,7 +1,6 @@
 """The shape of the source: imports point one way, files stay short, what is public is explained."""
 
 import ast
-import csv
 import importlib
 import inspect
 import pkgutil
@@ -178,16 +177,6 @@ def test_a_call_passes_through_the_files_of_the_page_in_their_order():
     assert files == ["simulation", "outcome_tables", "jobs", "schedule", "cpu", "cpu_kernel"]
     assert {"outcome_tables", "jobs", "cpu"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.simulation")}
     assert {"schedule", "cpu_kernel", "cpu_tables"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.cpu")}
-
-
-def test_the_table_of_routes_is_that_of_the_code():
-    from fedlsa.theory import routes
-
-    with open(SOURCE.parents[1] / "docs" / "routes.csv", newline="", encoding="utf8") as file:
-        text = re.sub(r"[$\\]", "", file.read())  # formulas are LaTeX there
-        rows = ["| " + " | ".join(row) + " |" for row in csv.reader(text.splitlines())]
-    head, _, *lines = routes.table().splitlines()
-    assert rows == [head, *lines]
 
 
 def definitions(kind):

@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 import pytest
 from gallery import CASES, shaken
+from own_steps import OwnStepsSCAFFLSA
+from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
 from twin import Twin, stability_limit
 
 import fedlsa as fl
@@ -21,25 +23,28 @@ def outcomes(p, c, theta, xi, eta, H):
         yield chance, hat
 
 
-def enumerated(p, eta, lengths, gain, m, rounds, theta_0):
-    """E[theta], E||theta - theta_star||^2, sum_c w_c E||xi_c - xi_star_c||^2 after each round, over all histories."""
+def enumerated(p, eta, lengths, gain, m, rounds, theta_0, momentum):
+    """E[theta], E||theta - theta_star||^2, sum_c w_c E||xi_c - xi_star_c||^2 after each round, over all histories.
+
+    eta, gain : (N,); lengths : those that all agents' rounds may have together, (N,), and how likely they are
+    """
     N, w = p.n_agents, p.weights
     sets = list(itertools.combinations(range(N), m))
-    states, out = [(1.0, theta_0, np.zeros((N, p.dim)))], []
+    states, out = [(1.0, theta_0, np.zeros((N, p.dim)), 0 * theta_0)], []
     for t in range(rounds + 1):
-        q = np.array([chance for chance, _, _ in states])
+        q = np.array([chance for chance, _, _, _ in states])
         theta, xi = np.stack([s[1] for s in states]), np.stack([s[2] for s in states])
         spread = np.sum((xi - p.xi_star) ** 2, axis=2) @ w
         np.testing.assert_allclose(np.einsum("c,scd->sd", w, xi), 0, atol=1e-12)
         out.append((q @ theta, q @ np.sum((theta - p.theta_star) ** 2, axis=1), q @ spread))
         later = []
-        for (chance, th, x), (often, H), S in itertools.product(states, lengths, sets if t < rounds else []):
-            for each in itertools.product(*(outcomes(p, c, th, x[c], eta, H) for c in S)):
+        for (chance, th, x, v), (often, H), S in itertools.product(states, lengths, sets if t < rounds else []):
+            for each in itertools.product(*(outcomes(p, c, th, x[c], eta[c], H[c]) for c in S)):
                 hat = dict(zip(S, (h for _, h in each), strict=True))
-                mean = th + N / m * sum(w[c] * (hat[c] - th) for c in S)
-                change = np.stack([gain * (th - hat[c]) if c in S else 0 * th for c in range(N)])
+                speed = momentum * v + N / m * sum(w[c] * (hat[c] - th) for c in S)
+                change = np.stack([gain[c] * (th - hat[c]) if c in S else 0 * th for c in range(N)])
                 probability = chance * often * np.prod([a for a, _ in each]) / len(sets)
-                later.append((probability, mean, x + change - w @ change))
+                later.append((probability, th + speed, x + change - w @ change, speed))
         states = later
     return [np.array(column) for column in zip(*out, strict=True)]
 
@@ -50,21 +55,41 @@ SMALL = fl.problems.from_observations(
 )
 
 
+UNEQUAL = {"step_factors": (1.0, 0.5, 1.2), "length_factors": (1.0, 0.5, 1.5)}
+
+
 @pytest.mark.parametrize("participants", [1, 2, 3])
-@pytest.mark.parametrize("a", [fl.FedLSA(0.3, 2), fl.SCAFFLSA(0.3, 2), fl.Scaffnew(0.3, 0.999)], ids=repr)
+@pytest.mark.parametrize(
+    "a",
+    [
+        fl.FedLSA(0.3, 2),
+        fl.SCAFFLSA(0.3, 2),
+        fl.Scaffnew(0.3, 0.999),
+        MomentumFedLSA(0.3, 1, momentum=0.4),
+        MomentumSCAFFLSA(0.3, 1, momentum=0.4),
+        OwnStepsSCAFFLSA(0.3, 2, **UNEQUAL),
+    ],
+    ids=repr,
+)
 def test_the_twin_equals_enumeration_of_everything_that_can_happen(a, participants):
-    eta, lengths, gain, rounds = 0.3, [(1.0, 2)], 0.0, 2
-    if isinstance(a, fl.SCAFFLSA):
-        gain = 1 / (eta * 2)
+    eta, H, momentum, rounds = (
+        0.3 * np.ones(3),
+        np.full(3, getattr(a, "local_steps", 1)),
+        getattr(a, "momentum", 0.0),
+        2,
+    )
+    if isinstance(a, OwnStepsSCAFFLSA):
+        eta, H = eta * UNEQUAL["step_factors"], np.array([2, 1, 3])
+    lengths, gain = [(1.0, H)], 1 / (eta * H) if a.gain(eta, H).any() else np.zeros(3)
     if isinstance(a, fl.Scaffnew):  # longer rounds have a probability of 1e-12
-        lengths, gain, rounds = [(0.999 * 0.001 ** (k - 1), k) for k in (1, 2, 3, 4)], 0.999 / eta, 1
+        lengths, gain, rounds = [(0.999 * 0.001 ** (k - 1), k * H) for k in (1, 2, 3, 4)], 0.999 / eta, 1
     theta_0 = SMALL.theta_star - 0.7
-    mean, mse, spread = enumerated(SMALL, eta, lengths, gain, participants, rounds, theta_0)
+    mean, mse, spread = enumerated(SMALL, eta, lengths, gain, participants, rounds, theta_0, momentum)
     found = Twin(SMALL, a, participants).curve(rounds, theta_0)
-    length = 2 if not isinstance(a, fl.Scaffnew) else 1 / 0.999
+    length = 0.3 * a.mean_steps
     np.testing.assert_allclose(found["mean"] + SMALL.theta_star, mean, rtol=1e-11)
     np.testing.assert_allclose(found["mse"], mse, rtol=1e-11)
-    np.testing.assert_allclose(found["psi"], mse + (eta * length) ** 2 * spread, rtol=1e-11)
+    np.testing.assert_allclose(found["psi"], mse + length**2 * spread, rtol=1e-11)
     np.testing.assert_allclose(found["variance"], found["mse"] - found["squared_bias"], atol=1e-12)
 
 

@@ -1,8 +1,8 @@
 """The slow twin of exact theory: plain moments of the joint state of all agents, one random linear map at a time.
 
-The state is v = (h_1, ..., h_N, u, x_1, ..., x_N, a, 1): the agents' local parameters, the server's, the control
-variates, all measured from where they should be (theta_star, xi_star), the running sum of u, and a constant. Whatever
-happens is a random linear map T of v, independent of the past, so that
+The state is v = (h_1, ..., h_N, u, x_1, ..., x_N, memory, a, 1): the agents' local parameters, the server's, control
+variates, all measured from where they should be (theta_star, xi_star), what else the server remembers, the running sum
+of u, and a constant. Whatever happens is a random linear map T of v, independent of the past, so that
 
     E[T v] = T_bar m,    Cov(T v) = E[T C T^T] + Cov(T m),
 
@@ -27,11 +27,14 @@ class Twin:
     def __init__(self, problem, algorithm, participants=None):
         self.p, self.a = problem, algorithm
         N, d = self.N, self.d = problem.n_agents, problem.dim
-        self.n = 2 * N * d + 2 * d + 1
+        self.server, self.change = map(np.array, algorithm.server())
+        self.n = (2 * N + 1 + len(self.server)) * d + 1
         self.h = [slice(c * d, c * d + d) for c in range(N)]
         self.u = slice(N * d, N * d + d)
         self.x = [slice((N + 1 + c) * d, (N + 2 + c) * d) for c in range(N)]
         self.sum = slice(self.n - 1 - d, self.n - 1)
+        self.memory = [self.u, *(slice(i * d, i * d + d) for i in range(2 * N + 1, 2 * N + len(self.server)))]
+        self.step_factor, self.length_factor = algorithm.agent_factors(N) or np.ones((2, N))
         self.m = algorithm.taking_part(N) if participants is None else participants
         self.known = {}  # laws of local steps, by their step size
 
@@ -47,6 +50,7 @@ class Twin:
 
     def local(self, c, eta):
         """A step of agent c: h <- h - eta (A(z) h + omega(z) - x_c), omega = A(z) theta_star - b(z) - xi_star_c."""
+        eta = eta * self.step_factor[c]
         span = list(self.p.spans())[self.p.assignment[c]]
         A, b = self.p.observations.matrices(span)
         T = np.tile(np.eye(self.n), (len(b), 1, 1))
@@ -56,16 +60,21 @@ class Twin:
         return self.p.prob[span], T
 
     def collect(self, gain):
-        """theta += (N / m) sum_{c in S} w_c (h_c - theta), and control variates follow; S is any set of m agents."""
+        """The server moves by Delta = (N / m) sum_{c in S} w_c (h_c - theta), S any m agents; gain : (N,)."""
         N, w, one, maps = self.N, self.p.weights, np.eye(self.d), []
         for S in itertools.combinations(range(N), self.m):
             T = np.eye(self.n)
+            for row, into in zip(self.server, self.memory, strict=True):
+                T[into] = 0
+                for factor, of in zip(row, self.memory, strict=True):
+                    T[into, of] = factor * one
             for c in S:
-                T[self.u, self.h[c]] += N / self.m * w[c] * one
-                T[self.u, self.u] -= N / self.m * w[c] * one
-                for e in range(N):  # change_c = gain (theta - h_c) of those in S, less its weighted mean
-                    T[self.x[e], self.u] += gain * ((c == e) - w[c]) * one
-                    T[self.x[e], self.h[c]] -= gain * ((c == e) - w[c]) * one
+                for factor, into in zip(self.change, self.memory, strict=True):
+                    T[into, self.h[c]] += factor * N / self.m * w[c] * one
+                    T[into, self.u] -= factor * N / self.m * w[c] * one
+                for e in range(N):  # change_c = gain_c (theta - h_c) of those in S, less its weighted mean
+                    T[self.x[e], self.u] += gain[c] * ((c == e) - w[c]) * one
+                    T[self.x[e], self.h[c]] -= gain[c] * ((c == e) - w[c]) * one
             maps.append(T)
         return np.full(len(maps), 1 / len(maps)), np.stack(maps)
 
@@ -78,8 +87,9 @@ class Twin:
         laws = self.known[eta]
         if many > 64:
             return self.power(laws, m, C, many)
-        for _ in range(many):
-            for law in laws:
+        own = np.maximum(1, np.rint(many * self.length_factor)).astype(int)
+        for h in range(own.max()):
+            for law in itertools.compress(laws, own > h):
                 m, C = moved(law, m, C)
         return m, C
 
@@ -101,11 +111,14 @@ class Twin:
         m, C = moved(self.lift(), m, C)
         if isinstance(self.a, fl.Scaffnew):
             m, C = self.random_length(m, C, eta, self.a.probability)
-            gain = self.a.probability / eta
         else:
             m, C = self.steps(m, C, eta, self.a.local_steps)
-            gain = 0.0 if isinstance(self.a, fl.FedLSA) else 1 / (eta * self.a.local_steps)
-        return moved(self.collect(gain), m, C)
+        return moved(self.collect(self.gains(eta)), m, C)
+
+    def gains(self, eta):
+        """(N,)."""
+        lengths = np.maximum(1, np.rint(getattr(self.a, "local_steps", 1) * self.length_factor))
+        return self.a.gain(eta * self.step_factor, lengths)
 
     def random_length(self, m, C, eta, p):
         """After L steps of everybody, P(L = l) = p (1 - p)^(l - 1): the law of total variance, summed over lengths."""
@@ -151,7 +164,7 @@ class Twin:
     def iterations(self, last, theta_0=None, xi_0=None):
         """Scaffnew step by step, a coin after each: agents_mse, mse and mean of their average, psi (k = 0 .. last)."""
         eta, p = self.a.step_size, self.a.probability
-        _, T = self.collect(p / eta)
+        _, T = self.collect(np.full(self.N, p / eta))
         together = self.lift()[1][0] @ T[0]
         coin = np.array([1 - p, p]), np.stack([np.eye(self.n), together])
         (m, C), w, out = moved(self.lift(), *self.start(theta_0, xi_0)), self.p.weights, []
@@ -172,9 +185,9 @@ class Twin:
     def free(self):
         """(n, r): what can vary from round to round. Weighted sums of x stay 0, so the heaviest agent's is implied."""
         one, w = np.eye(self.n), self.p.weights
-        if isinstance(self.a, fl.FedLSA):
-            return one[:, self.u]
-        top, columns = int(np.argmax(w)), [one[:, self.u]]
+        top, columns = int(np.argmax(w)), [one[:, v] for v in self.memory]
+        if not self.gains(0.1).any():
+            return np.concatenate(columns, axis=1)
         for c in range(self.N):
             if c != top:
                 columns.append(one[:, self.x[c]] - w[c] / w[top] * one[:, self.x[top]])
@@ -189,7 +202,7 @@ class Twin:
         units = np.eye(r * r).reshape(-1, r, r)
         second = back @ self.round(np.zeros(self.n), E @ units @ E.T)[1] @ back.T
         zero = np.zeros((self.n, self.n))
-        begin = self.start()[0] if isinstance(self.a, fl.FedLSA) else np.eye(self.n)[-1]
+        begin = np.eye(self.n)[-1] if self.gains(0.1).any() else self.start()[0]
         begin[self.u] = 0
         constant = back @ self.round(begin, zero)[0]
         mean = np.stack([back @ self.round(begin + E[:, i], zero)[0] - constant for i in range(r)], axis=1)

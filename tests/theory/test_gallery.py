@@ -12,12 +12,12 @@ from twin import Twin
 
 import fedlsa as fl
 from fedlsa.theory import tuning
-from fedlsa.theory.exact_curves import centred_start
-from fedlsa.theory.routes import CurveRequest, compute
+from fedlsa.theory.exact_curves import CurveRequest, compute
+from fedlsa.theory.rounds import groups_of
 
 CLOSE = 1e-9  # relative: variances to themselves, means to the error they are a part of
 ROUNDS = 3
-ROUTES = ("usual", "with noise", "Krylov spaces")
+ROUTES = ("usual", "with noise", "Krylov spaces", "nodes")
 EVERYTHING = [(name, i) for name in CASES for i in range(3)]
 SLOW = ("turning modes", "nearly singular average", "badly scaled", "periodic chain", "at the edge", "corridor")
 
@@ -35,14 +35,17 @@ def expected(name: str, i: int, participants: int | None = None) -> dict[str, np
 
 def found(problem, a, recorded, route="usual", theta_0=None, xi_0=None) -> dict[str, np.ndarray]:
     """By the usual route; or where problems without noise are taken as all others, or by Krylov spaces, or without."""
-    m, x = centred_start(problem, xi_0)
+    groups = groups_of(problem, a, xi_0)
+    m = groups.moments
     u = np.ones(m.dim) if theta_0 is None else theta_0 - m.theta_star
     with pytest.MonkeyPatch.context() as patch:
         if route != "usual":
             patch.setattr("fedlsa.theory.noiseless.suits", lambda *_: False)
         if route in ("Krylov spaces", "round by round"):
             patch.setattr(tuning, "KRYLOV_FROM", 0 if route == "Krylov spaces" else 10**9)
-        out = compute(CurveRequest(m, a, u, x, np.asarray(recorded)))
+        if route == "nodes":  # however few modes there are
+            patch.setattr(tuning, "JOINT_MODES", 0)
+        out = compute(CurveRequest(groups, a, u, np.asarray(recorded)))
     mse = np.sum(out.mean**2, axis=1) + out.variance
     return {"mean": out.mean, "variance": out.variance, "mse": mse, "psi": out.psi, "route": out.route}
 

@@ -1,11 +1,13 @@
 """Exact curves do not depend on how many rounds are asked for, nor on which of them are shown."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from tables import round_of
 
 import fedlsa as fl
-from fedlsa.theory import moments, stationary_pairs, tuning
-from fedlsa.theory.controlled import controlled_round
+from fedlsa.theory import agent_limits, moments, tuning
 
 METHODS = [fl.FedLSA(0.1, 20), fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)]
 SHARED = [0, 1, 2, 3, 10, 50, 99, 100]  # rounds
@@ -45,8 +47,8 @@ def test_whether_a_round_settles_is_whether_its_radius_is_below_one(a):
     m = agents(3)
     edge = fl.theory.stability_limit(m, a, tolerance=1e-5)
     for factor in (0.9, 0.999, 1.001, 1.1):
-        step = controlled_round(m, a, factor * edge)
-        assert stationary_pairs.settles(step) == (stationary_pairs.radius(step) < 1) == (factor < 1), factor
+        step = round_of(m, replace(a, step_size=factor * edge))
+        assert agent_limits.settles(step) == (agent_limits.radius(step) < 1) == (factor < 1), factor
 
 
 def test_an_error_without_a_limit_grows_until_it_is_infinite():
@@ -59,7 +61,7 @@ def test_an_error_without_a_limit_grows_until_it_is_infinite():
 
 def test_rounds_of_random_length_have_no_second_moment_beyond_the_step_size_of_a_single_step():
     m = agents(3)
-    alone = controlled_round(m, fl.Scaffnew(3.5, 0.01), 3.5)
+    alone = round_of(m, fl.Scaffnew(3.5, 0.01))
     assert not np.isfinite(alone.noise).any()
-    assert stationary_pairs.radius(alone) == np.inf
-    assert not stationary_pairs.settles(alone)
+    assert agent_limits.radius(alone) == np.inf
+    assert not agent_limits.settles(alone)

@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import PrecisionError
-from fedlsa.theory import controlled, local_steps, many_rounds, pairs, search, stationary_pairs, trajectories
+from fedlsa.theory import agent_limits, exact_curves, random_lengths, rounds, search, trajectories
 from fedlsa.theory.noiseless import Modes, Powers, modes_of
 
 METHODS = (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 1), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.4))
@@ -55,37 +55,36 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
     problem, a = without_noise_at_the_solution(), fl.FedLSA(0.1, 3)
     start = problem.theta_star + 1
     m = fl.theory.moments(problem)
-    law = search.MethodErrors(m, "fedlsa", np.zeros(2))
-    monkeypatch.setattr(local_steps, "fedlsa_curve", lambda step, v, t: (np.zeros((len(t), 2)), np.full(len(t), -by)))
-    real = local_steps.fedlsa_limit
-    monkeypatch.setattr(local_steps, "fedlsa_limit", lambda step: replace(real(step), covariance=np.diag([1.0, -by])))
+    law = search.MethodErrors(m, fl.FedLSA, np.zeros(2))
+    nothing = lambda step, u, t: (np.zeros((len(t), 2)), np.full(len(t), -by))  # noqa: E731
+    monkeypatch.setattr(rounds.ServerRound, "curve", nothing)
+    limit = np.zeros(2), np.diag([1.0, -by]), 0.0
+    monkeypatch.setattr(rounds.ServerRound, "limit", property(lambda step: limit))
     if not refused:
         assert (fl.theory.exact(problem, a, 30, start)["noise"].values == 0).all()
         assert fl.theory.stationary(problem, a).variance == 1
-        assert law.error(0.1, 3, 5) == 0
+        assert law.errors(0.1, 3, 5).tolist() == [0, 0, 0, 1]
         return
     for find in (lambda: fl.theory.exact(problem, a, 30, start), lambda: fl.theory.stationary(problem, a)):
         with pytest.raises(PrecisionError, match=r"variances by .* must not be negative; got -1.*e-05"):
             find()
-    with pytest.raises(PrecisionError, match="mean squared errors must not be negative"):
-        law.error(0.1, 3, 5)
-    assert law.worst(0.1, 3, 5) == np.inf
+    assert law.error(0.1, 3, 5) == np.inf  # of a plan, which takes another step size
 
 
 def test_a_negative_variance_of_control_variates_is_refused(monkeypatch):
     problem, a = without_noise_at_the_solution(), fl.SCAFFLSA(0.1, 3)
-    real = many_rounds.one_by_one
+    real, limit = exact_curves.one_by_one, agent_limits.limit
 
     def wrong(*arguments):
         values = real(*arguments)
         values[:, -2] = -1e-5 - values[:, -2]
         return values
 
-    monkeypatch.setattr(many_rounds, "one_by_one", wrong)
+    monkeypatch.setattr(exact_curves, "one_by_one", wrong)
     with pytest.raises(PrecisionError, match="variances by round by round must not be negative"):
         fl.theory.exact(problem, a, 30)
-    monkeypatch.setattr(stationary_pairs.PairLimit, "U", np.diag([1.0, -1e-5]))
-    with pytest.raises(PrecisionError, match="stationary variances by lyapunov must not be negative"):
+    monkeypatch.setattr(agent_limits, "limit", lambda step: replace(limit(step), U=np.diag([1.0, -1e-5])))
+    with pytest.raises(PrecisionError, match="stationary variances by modes must not be negative"):
         fl.theory.stationary(problem, a)
 
 
@@ -197,9 +196,11 @@ def test_many_rounds_from_the_solution_begin_as_few_do(name):
 def test_sums_over_lengths_have_their_digits_at_both_ends(eigenvalues):
     """sum_l q^l (1 - z)^l (1 - z')^l, for sites whose steps hardly move and sites whose steps turn around."""
     Z, p = np.array(eigenvalues).reshape(-1, 1, 1), 1e-6
-    factor, powers = controlled._shared(Z, p)
-    found, i, j = np.zeros((3, 1, 1)), [0, 0, 1], [0, 1, 1]
-    pairs.doubled(factor[i] * factor[j], powers, powers, np.full(2, 2), found)
+    factor, powers = random_lengths.shared_length(Z, p)
+    i, j = [0, 0, 1], [0, 1, 1]
+    found = factor[i] * factor[j]
+    for Q in powers:
+        found = found + Q[i] * found * Q[j]
     one = [(1 - Fraction(z)) for z in eigenvalues]
     want = [float(1 / (1 - (1 - Fraction(p)) * one[k] * one[n])) for k, n in zip(i, j, strict=True)]
     np.testing.assert_allclose(found.ravel(), want, rtol=1e-9)
@@ -207,7 +208,7 @@ def test_sums_over_lengths_have_their_digits_at_both_ends(eigenvalues):
 
 def test_sums_over_lengths_without_digits_are_refused():
     with pytest.raises(PrecisionError, match=r"rounds of 1e\+09 steps .* 1e-09, relative"):
-        controlled._shared(np.array([1e-6, 2.0]).reshape(-1, 1, 1), 1e-9)
+        random_lengths.shared_length(np.array([1e-6, 2.0]).reshape(-1, 1, 1), 1e-9)
 
 
 def test_a_constant_step_size_needs_no_memory_per_round(monkeypatch):

@@ -23,11 +23,11 @@ from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
-from ..theory import local_steps
-from ..theory.controlled import controlled_round
+from ..theory.joint import Joint
 from ..theory.linear import repeat, smat, squares
 from ..theory.local_steps import FrozenSteps
 from ..theory.problem_moments import moments
+from ..theory.rounds import ServerRound, groups_of, round_of
 from .cells import Cell, computes
 
 Settings = Mapping[str, Any]
@@ -146,17 +146,18 @@ def law(settings: Settings, how: How) -> xr.Dataset:
     """Exact mean (d,) and covariance (d, d) of theta after the last round; round by round, without any short cut."""
     (p, a, _), T = run_of(settings), settings["rounds"]
     m, eta = moments(p), settings["step_size"]
-    u = np.ones(m.dim)  # where `simulate` begins
-    if isinstance(a, FedLSA):
-        step, v = local_steps.fedlsa_round(m, eta, a.local_steps, -m.xi_star), np.append(u, 1.0)
-        whole = repeat(step.steps, T, FrozenSteps.then)
+    u, groups = np.ones(m.dim), groups_of(p, a)  # where `simulate` begins
+    step = round_of(groups, a, eta)
+    if isinstance(step, ServerRound):
+        whole, v = repeat(step.steps, T, FrozenSteps.then), np.append(u, 1.0)
         u, U = (whole.M[0] @ v)[:-1], smat(whole.noise[0] @ squares(v), m.dim)
     else:
-        pairs = controlled_round(m, a, eta)
-        state = pairs.start(u, -m.xi_star[m.table])
+        form = Joint(step)
+        means, vector = form.start(u, groups.x), np.zeros(form.length)
         for _ in range(T):
-            state = pairs.advance(state)
-        u, U, _ = pairs.common(state)
+            vector = form.advance(vector) + form.force(means[:, None], np.ones(1), np.ones((1, 1)))
+            means = form.mean(means)
+        u, U = form.read(means)[1], form.second(vector)[0, : m.dim, : m.dim]
     found = _law(m.theta_star + u, U).assign(theta_star=("dim", m.theta_star))
     return found.assign(bias=("dim", _bias(p, a))) if isinstance(a, FedLSA) else found
 

@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from .decision_processes import value_functions as value_functions
     from .decision_processes import virtual_mdp as virtual_mdp
     from .exact_curves import exact as exact
-    from .exact_curves import exact_iterations as exact_iterations
+    from .iterations import exact_iterations as exact_iterations
     from .mixing import MarkovConstants as MarkovConstants
     from .mixing import markov_constants as markov_constants
     from .mixing import mixing_times as mixing_times
-    from .iterations import exact_iterations as exact_iterations
     from .planner import Plan as Plan
     from .planner import plan as plan
     from .planner import synchronous_plan as synchronous_plan

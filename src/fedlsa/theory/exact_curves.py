@@ -1,35 +1,58 @@
 """Exact expected error of every method, without simulation: E[theta_t] and E||theta_t - theta_star||^2 per round.
 
 For i.i.d. observations from finite tables a round is a random linear map, so first and second moments obey linear
-recursions; along trajectories so do moments indexed by the state of a chain. theory/routes.py says which way they are
-computed. What the recursions do not cover is refused; where moments are closed by an approximation, the result says so
-and carries an estimate of its error.
+recursions; along trajectories so do moments indexed by the state of a chain. A curve is computed by the first of these
+ways that suits it, and its attribute `route` says which:
+
+- "powers of a round": without control variates, at a constant step size; "round by round" at others, and for averages;
+- "Krylov spaces": with control variates, many rounds at a constant step size, from a limit that is known well; else
+  "round by round"; both on the covariances of all agents (joint.py), or on nodes (modes.py) where there are many;
+- "states of chains", or "pairs of agents", along trajectories.
+
+What the recursions do not cover is refused; where moments are closed by an approximation, the result says so and
+carries
+an estimate of its error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
-from ..algorithms import Algorithm, FedLSA, Scaffnew, method
+from ..algorithms import Algorithm, PowerStep, method
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
 from . import trajectories, tuning
+from .agent_limits import moment_map
+from .joint import Joint
 from .linear import not_negative
-from .problem_moments import Moments, moments, start_error
-from .routes import CurveRequest, ExactCurve, compute
+from .many_rounds import krylov_curve, means_alone, one_by_one, without_noise
+from .noiseless import NoiselessMap, local_powers
+from .problem_moments import EPS, Moments, moments, start_error
+from .rounds import (
+    AgentRound,
+    Groups,
+    GroupStages,
+    agent_round,
+    averaged_curve,
+    groups_of,
+    server_round,
+)
 from .threads import small_products
 
 if TYPE_CHECKING:
     import xarray as xr
+
+_Round = TypeVar("_Round")
 
 
 def exact(
@@ -86,10 +109,11 @@ def exact_record(
     upload_noise: float = 0.0,
 ) -> dict[str, dict[str, Any]]:
     """What `exact` returns, in plain arrays: "data_vars" (name: dimensions, values, attributes), "coords", "attrs"."""
-    m, x = centred_start(problem, xi_0)
     rounds = checks.integer("rounds", rounds, at_least=1)
     checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
-    algorithm = checked_method(m, algorithm, IID() if isinstance(sampling, Markov) else sampling)
+    algorithm = checked_method(moments(problem), algorithm, IID() if isinstance(sampling, Markov) else sampling)
+    groups = groups_of(problem, algorithm, xi_0)
+    m = groups.moments
     if not isinstance(algorithm.step_size, float) or isinstance(sampling, Markov):
         checks.memory("rounds", rounds, 16, "the step sizes")
     recorded = results.recorded_rounds(record, rounds)
@@ -97,7 +121,7 @@ def exact_record(
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     start = start_error(m, theta_0)
     upload_noise = checks.real("upload_noise", upload_noise, at_least=0)
-    asked = CurveRequest(m, algorithm, start, x, recorded, sampling, upload_noise=upload_noise)
+    asked = CurveRequest(groups, algorithm, start, recorded, sampling, upload_noise=upload_noise)
     if isinstance(sampling, Markov):
         if upload_noise:
             raise ArgumentError(f"upload_noise must be 0 along trajectories; got {upload_noise:g}")
@@ -107,11 +131,19 @@ def exact_record(
         xi = np.zeros((problem.n_agents, problem.dim)) if xi_0 is None else np.array(xi_0, np.float64)
         asked = replace(asked, problem=problem, xi=xi)
     with np.errstate(over="ignore", invalid="ignore"):
-        result = _record(asked, compute(asked), m.rounding(start, x, round_length(algorithm)))
+        result = _record(asked, compute(asked), m.rounding(start, groups.x, round_length(algorithm)))
     eta = float(algorithm.eta(recorded[-1:])[0])
     result["attrs"]["start"] = m.start_label(theta_0)
-    result["attrs"]["rounding"] = m.check_digits(eta, float(result["data_vars"]["samples"][1][-1]))
+    lost = m.check_digits(eta, float(result["data_vars"]["samples"][1][-1]))
+    result["attrs"]["rounding"] = max(lost, _lost_in_means(start, groups, algorithm, result["data_vars"]["mse"][1]))
     return result
+
+
+def _lost_in_means(u: Floats, groups: Groups, a: Algorithm, mse: Floats) -> float:
+    """The relative error of a mean squared error that has fallen so far that rounding of the start is seen in it."""
+    size = np.abs(u).max() + round_length(a) * np.abs(groups.x).max(initial=0.0)
+    least = float(np.sqrt(np.min(mse)))
+    return min(1.0, 2 * EPS * float(size) / least) if least > 0 else 0.0
 
 
 def round_length(a: Algorithm) -> float:
@@ -121,7 +153,7 @@ def round_length(a: Algorithm) -> float:
 
 
 def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) -> dict[str, dict[str, Any]]:
-    m, algorithm = asked.moments, asked.algorithm
+    m, algorithm = asked.groups.moments, asked.algorithm
     mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
     noise = np.where(np.isnan(found.variance), np.inf, found.variance)
     rounding = rounding + tuning.VARIANCE_ROUNDING * squared_bias
@@ -133,7 +165,8 @@ def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) ->
         "noise": (("rounds",), noise, {"description": "the variance, E||theta - E[theta]||^2"}),
     }
     if not isinstance(asked.sampling, Markov):
-        values |= _origins(asked.u, mean, asked.mean_from_solution(), squared_bias)
+        assert found.drifted is not None
+        values |= _origins(asked.u, mean, found.drifted, squared_bias)
     if found.psi is not None:
         text = "E of the Lyapunov function, eq:definition:lyapunov_app"
         values["psi"] = (("rounds",), found.psi, {"description": text})
@@ -184,8 +217,11 @@ def start_and_drift(left: ArrayLike, drifted: ArrayLike) -> Floats:
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
     """What a run has cost at the recorded rounds, as results of `simulate` count it, in expectation."""
     taking_part = a.taking_part(m.n_agents)
-    # a coin is tossed after each update, which takes `thin` observations; the H of the others counts observations
-    length = sampling.thin / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
+    # where a coin is tossed after each update, which takes `thin` observations; else H counts observations
+    length = a.mean_steps * (sampling.thin if a.random_lengths else 1)
+    if a.agent_factors(m.n_agents) is not None:
+        thin = 1 if isinstance(sampling, IID) else sampling.thin
+        length = float(a.of_agents(np.ones(1), np.array([round(length)]), thin, m.n_agents)[1].mean())
     samples = recorded * (length * taking_part / m.n_agents)
     text = "expected observations received per agent, dropped ones included"
     sent = "up and down, all agents, eight per number"
@@ -203,25 +239,6 @@ def _label(sampling: Sampling) -> str:
     return f"Markov(thin={sampling.thin}{start})"
 
 
-def centred_start(problem: Problem | Moments, xi_0: ArrayLike | None) -> tuple[Moments, Floats]:
-    """The moments, and xi_0 - xi_star of each group : (K, d); agents with different xi_0 are in different groups."""
-    if isinstance(problem, Moments):
-        if xi_0 is not None:
-            raise ArgumentError("xi_0 must be None where only moments are given: agents have no numbers; got an array")
-        return problem, -problem.xi_star[problem.table]
-    m = moments(problem)
-    if xi_0 is None:
-        return m, -m.xi_star[m.table]
-    xi = checks.array("xi_0", xi_0, (problem.n_agents, problem.dim))
-    if np.abs(problem.weights @ xi).max() > 1e-8 * max(1.0, float(np.abs(xi).max())):
-        raise ArgumentError("xi_0 must have a weighted sum of 0 over agents; got another one")
-    _, table = np.unique(problem.assignment, return_inverse=True)
-    rows = np.column_stack([table, problem.weights, xi])
-    groups, count = np.unique(rows, axis=0, return_counts=True)
-    split = replace(m, table=groups[:, 0].astype(np.int64), weight=groups[:, 1], count=count.astype(np.int64))
-    return split, groups[:, 2:] - m.xi_star[split.table]
-
-
 def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
     """The method that is given in any way; one that has no exact moments here is refused."""
     algorithm = method("algorithm", given, "theory")
@@ -230,6 +247,144 @@ def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
     if algorithm.projection is not None:
         raise ArgumentError(f"projection must be None: a projected method is not linear; got {algorithm.projection}")
     algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
-    if algorithm.average_after is not None and not isinstance(algorithm, FedLSA):
+    if algorithm.average_after is not None and controlled(algorithm, m.n_agents):
         raise ArgumentError("average_after must be None for exact moments with control variates; got a round")
     return algorithm
+
+
+def controlled(algorithm: Algorithm, agents: int) -> bool:
+    """Whether a method has control variates."""
+    eta = float(algorithm.eta(np.zeros(1, np.int64))[0])
+    return any(np.any(getattr(stage, "gain", 0.0)) for stage in algorithm.stages(eta, agents))
+
+
+# --- which way --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class CurveRequest:
+    """A curve that is asked for, from u = theta_0 - theta_star : (d,) and the control variates of each group of agents.
+
+    problem and xi = xi_0 : (N, d) are those of trajectories, whose moments need chains
+    upload_noise : standard deviation per coordinate of what agents add to their uploads
+    """
+
+    groups: Groups
+    algorithm: Algorithm
+    u: Floats
+    recorded: NDArray[np.int64]
+    sampling: Sampling = field(default_factory=IID)
+    problem: Problem | None = None
+    xi: Floats | None = None
+    upload_noise: float = 0.0
+
+    @property
+    def last(self) -> int:
+        return int(self.recorded[-1])
+
+    @property
+    def steady(self) -> bool:
+        """Whether all rounds are alike."""
+        a = self.algorithm
+        return a.average_after is None and not (isinstance(a.step_size, PowerStep) and a.step_size.power > 0)
+
+    @cached_property
+    def etas(self) -> Floats:
+        """The step size of each round, or of all of them."""
+        a = self.algorithm
+        return a.eta(np.arange(1 if isinstance(a.step_size, float) else max(self.last, 1)))
+
+    def stages(self, eta: float) -> GroupStages:
+        """What a round at a step size is made of."""
+        m = self.groups.moments
+        return GroupStages.of(self.algorithm.stages(eta, m.n_agents, self.upload_noise), m, self.groups.agent)
+
+    def each(self, make: Callable[[Moments, GroupStages], _Round]) -> Callable[[int], _Round]:
+        """Round t; the same object as long as the step size is the same."""
+        known = lru_cache(maxsize=1)(lambda eta: make(self.groups.moments, self.stages(eta)))
+        return lambda t: known(float(self.etas[min(t, len(self.etas) - 1)]))
+
+    @property
+    def average_after(self) -> int:
+        """The round from which iterates are averaged, after the last if they are not."""
+        after = self.algorithm.average_after
+        return self.last + 1 if after is None else after
+
+
+@dataclass(frozen=True, eq=False)
+class ExactCurve:
+    """E[u] : (R, d), E||u - E[u]||^2 : (R,), psi of methods with control variates, error of a closure : (R,).
+
+    moments : what kind they are; route : the way by which they were computed
+    drifted : (R, d), E[u] of the same run started at theta_star; None along trajectories
+    """
+
+    mean: Floats
+    variance: Floats
+    psi: Floats | None = None
+    error: Floats | None = None
+    moments: str = "exact"
+    route: str = ""
+    drifted: Floats | None = None
+
+
+def compute(asked: CurveRequest) -> ExactCurve:
+    """The curve by the first way that suits and vouches for it."""
+    if isinstance(asked.sampling, Markov):
+        return _by_chains(asked)
+    return _without_agents(asked) if not asked.stages(float(asked.etas[0])).controlled else _with_agents(asked)
+
+
+def _by_chains(asked: CurveRequest) -> ExactCurve:
+    p, a, sampling, xi = asked.problem, asked.algorithm, asked.sampling, asked.xi
+    assert isinstance(sampling, Markov)
+    assert p is not None
+    assert xi is not None
+    closed = not trajectories.fits(p, a)
+    if closed and controlled(a, p.n_agents):
+        raise trajectories.too_large(p, a)
+    found = trajectories.curve(p, a, sampling, asked.u, xi, asked.recorded, closed)
+    return replace(ExactCurve(*found), route="pairs of agents" if closed else "states of chains")
+
+
+def _without_agents(asked: CurveRequest) -> ExactCurve:
+    """Without control variates: the server's memory is all there is."""
+    x, nothing, at, after = asked.groups.x, np.zeros_like(asked.u), asked.recorded, asked.average_after
+    step_in = asked.each(lambda m, stages: server_round(m, stages, x))
+    if asked.steady:
+        step = step_in(0)
+        drifted = step.noiseless.curve(nothing, at)[0]
+        return ExactCurve(*step.curve(asked.u, at), route="powers of a round", drifted=drifted)
+    found = averaged_curve(step_in, asked.u, after, at)
+    drifted = averaged_curve(lambda t: step_in(t).noiseless, nothing, after, at)[0]
+    return ExactCurve(*found, route="round by round", drifted=drifted)
+
+
+def _with_agents(asked: CurveRequest) -> ExactCurve:
+    """With control variates; values : E[u], the variance and sum_c w_c E||x_c||^2, which psi weighs with (eta H)^2."""
+    u, x, at = asked.u, asked.groups.x, asked.recorded
+    stages = asked.stages(float(asked.etas[0]))
+    if stages.quiet(asked.groups.moments):
+        quiet = asked.each(
+            lambda m, s: NoiselessMap(local_powers(m), float(s.eta[0]), round(asked.algorithm.mean_steps))
+        )
+        values, drifted = without_noise(quiet, u, x, at), without_noise(quiet, np.zeros_like(u), x, at)[:, :-2]
+        route = "round by round"
+    else:
+        step_in = asked.each(lambda m, s: agent_round(m, s, asked.steady))
+        form = moment_map(step_in(0), u, x)
+        drifted = means_alone(lambda t: form if asked.steady else Joint(step_in(t)), x, at, asked.steady)
+        known = krylov_curve(form, u, x, at) if asked.steady and asked.last > tuning.KRYLOV_FROM else None
+        route = "round by round" if known is None else "Krylov spaces"
+        values = (
+            one_by_one(lambda t: form if asked.steady else _joint(step_in(t)), u, x, at) if known is None else known
+        )
+    mean, variance, spread = values[:, :-2], values[:, -2], values[:, -1]
+    length = asked.algorithm.eta(np.maximum(at - 1, 0)) * asked.algorithm.mean_steps
+    psi = np.sum(mean**2, axis=1) + variance + length**2 * spread
+    return ExactCurve(mean, variance, psi, route=route, drifted=drifted)
+
+
+@lru_cache(maxsize=1)
+def _joint(step: AgentRound) -> Joint:
+    return Joint(step)

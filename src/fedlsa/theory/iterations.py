@@ -33,9 +33,10 @@ from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from ..sampling import IID
 from . import tuning
-from .exact_curves import centred_start, checked_method
+from .exact_curves import checked_method
 from .linear import at_rounds, smat, squares, svec, symkron, triangle
-from .problem_moments import EPS, Moments, start_error
+from .problem_moments import EPS, Moments, moments, start_error
+from .rounds import groups_of
 from .threads import small_products
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ def exact_iterations(
     iteration. Everybody takes part. The attribute `rounding` bounds the relative error that rounding leaves in psi,
     agents_mse and mse, and in noise relative to mse; where it would be above 0.1% there is a PrecisionError.
     """
-    m, x = centred_start(problem, xi_0)
-    given = checked_method(m, algorithm, IID())
+    given = checked_method(moments(problem), algorithm, IID())
     checks.instance("algorithm", given, Scaffnew, "a Scaffnew: other methods have nothing between communications")
+    m, x, _ = groups_of(problem, given, xi_0)
     taking_part = algorithm.taking_part(m.n_agents)
     if taking_part < m.n_agents:
         raise ArgumentError(f"participation must be 1.0 for moments per iteration; got {taking_part} of {m.n_agents}")

@@ -73,6 +73,23 @@ def check_accuracy(error: float, what: str) -> None:
         )
 
 
+def crossing(margin: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
+    """Where it is no longer positive, between two that are known, by secants; halved where these do not get nearer."""
+    sides, halve = [margin(low), margin(high)], False
+    while high - low > tolerance * high:
+        a, b = sides
+        at = (low + high) / 2 if halve or not a > 0 > b else low + (high - low) * a / (a - b)
+        room = min(tolerance * high / 3, (high - low) / 3)
+        at, width = min(max(at, low + room), high - room), high - low
+        try:
+            found = margin(at)
+        except PrecisionError:  # so near to the edge that rounding hides it
+            break
+        low, high, sides = (at, high, [found, b]) if found > 0 else (low, at, [a, found])
+        halve = high - low > width / 2
+    return high
+
+
 # Symmetric matrices as vectors: svec is the upper triangle, symkron(M) the map svec(X) -> svec(M X M^T).
 
 Index = NDArray[np.intp]

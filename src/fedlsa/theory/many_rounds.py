@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,141 +11,163 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import krylov, tuning
-from .linear import at_rounds, powers_on, svec
+from .agent_limits import limit
+from .joint import Joint
+from .linear import at_rounds, powers_on
 from .noiseless import NoiselessMap
-from .pairs import PairMap, Parts
-from .stationary_pairs import limit
 
 
-def one_by_one(
-    step_in: Callable[[int], PairMap | NoiselessMap], u: Floats, x: Floats, rounds: NDArray[np.int64]
-) -> Floats:
+def shown(form: Joint, means: Floats, vector: Floats) -> Floats:
+    """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (d + 2,)."""
+    m = form.step.moments
+    _, u, x = form.read(means)
+    variance, spread = form.look(vector)
+    return np.array([*u, variance, spread + m.count * m.weight @ np.sum(x**2, axis=1)])
+
+
+def one_by_one(form_in: Callable[[int], Joint], u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats:
     """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 at the given rounds : (R, d + 2), from known u and x : (K, d).
 
-    step_in(t) : what round t does; the same object where nothing changes.
+    form_in(t) : what round t does; the same object where nothing changes.
     """
 
-    def states() -> Iterator[tuple[PairMap | NoiselessMap, Floats]]:
-        step, finite = step_in(0), True
-        vector = step.start(u, x)
+    def states() -> Iterator[tuple[Joint, Floats, Floats]]:
+        form, finite, known = form_in(0), True, (np.ones(1), np.ones((1, 1)))
+        means, vector = form.start(u, x), np.zeros(form.length)
         for t in count():
-            yield step, vector
+            yield form, means, vector
             finite = finite and bool(np.isfinite(vector).all())  # second moments overflow first
-            if not (finite or np.isfinite(step.parts(vector)[0]).all()):
+            if not (finite or np.isfinite(means).all()):
                 return
             if finite and t * max(vector.size, tuning.ROUND_OVERHEAD) > tuning.MAX_ROUND_WORK:
                 most = f"at most {t} where only single rounds are accurate"
                 raise ArgumentError(f"rounds must be {most}; got {rounds[-1]}")
+            form = form_in(t)
+            if finite:
+                vector = form.advance(vector) + form.force(means[:, None], *known)
+            means = form.mean(means)
+
+    return at_rounds(states(), rounds, lambda state: (shown(*state),))[0]
+
+
+def without_noise(step_in: Callable[[int], NoiselessMap], u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats:
+    """The same where nothing is random."""
+
+    def states() -> Iterator[tuple[NoiselessMap, Floats]]:
+        step = step_in(0)
+        vector = step.start(u, x)
+        for t in count():
+            yield step, vector
+            if not np.isfinite(vector).all():
+                return
             before, step = step, step_in(t)
-            if step is not before:
-                vector = step.regauged(vector, before.gain)
-            vector = step.advance(vector) if finite else step.advance_mean(vector)
+            vector = step.advance(vector if step is before else step.regauged(vector, before.gain))
 
     return at_rounds(states(), rounds, lambda state: (state[0].seen(state[1]),))[0]
 
 
-def mean_from_solution(
-    step_in: Callable[[int], PairMap | NoiselessMap], x: Floats, rounds: NDArray[np.int64], steady: bool
-) -> Floats:
+def means_alone(form_in: Callable[[int], Joint], x: Floats, rounds: NDArray[np.int64], steady: bool) -> Floats:
     """E[u] : (R, d) at the given rounds of a run from theta_star, u = 0, and x : (K, d); steady : all rounds alike."""
-    first = step_in(0)
-    if isinstance(first, NoiselessMap):
-        return one_by_one(step_in, np.zeros(x.shape[1]), x, rounds)[:, :-2]
-    if steady and x.size <= tuning.MEANS_WRITTEN_OUT:
-        M = np.stack([first.mean(e.reshape(x.shape)).ravel() for e in np.eye(x.size)], axis=1)
-        return np.stack([first.server(y.reshape(x.shape)) for y in powers_on(M, x.ravel(), rounds)])
+    first, u = form_in(0), np.zeros(x.shape[1])
+    start = first.start(u, x)
+    if steady and start.size <= tuning.MEANS_WRITTEN_OUT:
+        M = np.stack([first.mean(e) for e in np.eye(start.size)], axis=1)
+        return np.stack([first.read(v)[1] for v in powers_on(M, start, rounds)])
 
-    def states() -> Iterator[tuple[PairMap, Floats]]:
-        step, y, least = first, x, tuning.VANISHED * np.abs(x).max()
+    def states() -> Iterator[Floats]:
+        means, least = start, tuning.VANISHED * np.abs(start).max()
         for t in count():
-            yield step, y
-            if not least < np.abs(y).max() < np.inf:  # nothing is left of it, or it has overflowed
+            yield means
+            if not least < np.abs(means).max() < np.inf:  # nothing is left of it, or it has overflowed
                 return
-            before, step = step, cast(PairMap, step_in(t))
-            if step is not before:
-                y = y + (before.gain - step.gain) * before.server(y)
-            y = step.mean(y)
+            means = form_in(t).mean(means)
 
-    return at_rounds(states(), rounds, lambda state: (state[0].server(state[1]),))[0]
+    return at_rounds(states(), rounds, lambda means: (first.read(means)[1],))[0]
 
 
-def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats | None:
+# --- many rounds at once ----------------------------------------------------------------------------------------------
+
+
+def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats | None:
     """The same, at a cost that hardly depends on how many rounds they are; None where it is not known to be accurate.
 
     Covariances, measured from their limit, and squares of means stand on one vector. Covariances are divided by their
     size, so that they are as accurate as the squares, however small the noise is. As long as they are a small
     part of their limit, though not for more rounds than are cheap, it is one round by another.
     """
-    if not np.isfinite(step.noise).all():
-        return None
-    if step.lengths is not None and step.gain > tuning.MAX_GAIN * np.abs(step.moments.A_bar).max():
-        return None
+    step, n, d = form.step, form.length, form.d
     try:
-        found, n, d = limit(step), step.length, step.shape[1]
+        found = limit(step) if step.finite and krylov.dimensions(n) else None
     except PrecisionError:
         return None
-    if found.vector is None or found.error > tuning.LIMIT_ERROR:
+    end = None if found is None or found.solution is None else found.solution.vector(form)
+    if found is None or end is None or found.error > tuning.LIMIT_ERROR:
         return None
-    vector, end, at, early = step.start(u, x), step.look(found.vector), 0, list[Floats]()
-    end[:d] = 0
-    while at < tuning.KRYLOV_FROM and step.look(vector)[d] < tuning.NEAR_LIMIT * end[d]:
-        early += [step.seen(vector)] * int((rounds == at).sum())
-        vector, at = step.advance(vector), at + 1
-    y, distance = step.parts(vector)[0].ravel().copy(), vector - found.vector
-    distance[: y.size] = 0
-    noise = max(float(np.linalg.norm(v[y.size :])) for v in (found.vector, vector, step.advance(vector)))
-    size = noise / max(float(np.hypot(y @ y, np.sqrt(y @ y))), 1e-100) or 1.0  # of which squares are numbers
-    means = MeanSpace(step, y, krylov.dimensions(n))
+    means, vector, at, early = form.start(u, x), np.zeros(n), 0, list[Floats]()
+    seen_end, one = np.array([*np.zeros(d), *form.look(end)]), (np.ones(1), np.ones((1, 1)))
+    while at < tuning.KRYLOV_FROM and form.look(vector)[0] < tuning.NEAR_LIMIT * seen_end[d]:
+        early += [shown(form, means, vector)] * int((rounds == at).sum())
+        vector, means, at = form.advance(vector) + form.force(means[:, None], *one), form.mean(means), at + 1
+    distance, later = vector - end, form.advance(vector) + form.force(means[:, None], *one)
+    noise = max(float(np.linalg.norm(v)) for v in (end, vector, later))
+    square = float(means @ means)
+    size = noise / max(float(np.hypot(square, np.sqrt(square))), 1e-100) or 1.0  # of which squares are numbers
+    space = MeanSpace(form, means, krylov.dimensions(n))
 
     def begin(left: Floats | None) -> tuple[krylov.Map, krylov.Map, Floats]:
-        nonlocal means
+        nonlocal space
         if left is None:
-            return apply, look, means.beside(distance / size)
-        means = MeanSpace(step, means.mean(left[n:]), krylov.dimensions(n))
-        return apply, look, means.beside(left[:n])
+            return apply, look, space.beside(distance / size)
+        space = MeanSpace(form, space.mean(left[n:]), krylov.dimensions(n))
+        return apply, look, space.beside(left[:n])
 
     def apply(v: Floats) -> Floats:
-        C, M = step.second(v[:n]), means.second(v[n:])
-        out = step.carry(C)
-        step.fluctuate(Parts(*(c + m / size for c, m in zip(C, M, strict=True))), out)
-        return np.concatenate([out, means.carry(v[n:])])
+        s, S = space.parts(v[n:])
+        out = form.advance(v[:n]) + form.force(space.basis, s, S, 0.0) / size
+        return np.concatenate([out, space.carry(v[n:])])
 
     def look(v: Floats) -> Floats:
-        C, (u, spread) = step.look(v[..., :n]), means.look(v[..., n:])
-        return np.concatenate([u, np.stack([size * C[..., d], size * C[..., d + 1] + spread], -1)], -1)
+        return np.array([look(each) for each in v]) if v.ndim > 1 else np.concatenate([*_parts(v)])
 
-    norms = _norms(step, size)
+    def _parts(v: Floats) -> Iterator[Floats]:
+        mean, spread = space.look(v[n:])
+        yield mean
+        yield size * form.look(v[:n]) + np.array([0.0, spread])
+
+    norms = _norms(form, size)
 
     def allowed(value: Floats) -> float:
-        shown = np.abs(end[d:]) + np.abs(value[d:])
-        scale = np.array([*np.full(d, np.sqrt(shown[0] + value[:d] @ value[:d])), *shown])
+        seen = np.abs(seen_end[d:]) + np.abs(value[d:])
+        scale = np.array([*np.full(d, np.sqrt(seen[0] + value[:d] @ value[:d])), *seen])
         return tuning.CURVE_ACCURACY * float(np.min(scale[norms > 0] / norms[norms > 0]))
 
     values = krylov.powers(begin, allowed, rounds[rounds >= at] - at)
-    return None if values is None else np.concatenate([np.array(early).reshape(-1, d + 2), end + values])
+    return None if values is None else np.concatenate([np.array(early).reshape(-1, d + 2), seen_end + values])
 
 
 class MeanSpace:
-    """E[y] = Q s and its square Q S Q^T, S = s s^T, in the Krylov space Q of a mean under its map.
+    """E[(y, z)] = Q s and its square Q S Q^T, S = s s^T, in the Krylov space Q of a mean under its map.
 
-    As many rounds as the space has dimensions are exact: they have (s, S), r + r^2 numbers, for (K d)^2 of the square.
+    As many rounds as the space has dimensions are exact: they have (s, S), r + r^2 numbers, for all those of the
+    square.
     Dimensions in which no round leaves more than rounding are left out.
     """
 
-    def __init__(self, step: PairMap, y: Floats, rounds: int) -> None:
-        (K, d), self.step = step.shape, step
-        space = krylov.Krylov(lambda v: step.mean(v.reshape(K, d)).ravel(), y)
+    def __init__(self, form: Joint, means: Floats, rounds: int) -> None:
+        self.form = form
+        space = krylov.Krylov(form.mean, means)
         space.grow(rounds)
         r, self.length = space.size + (not space.closed), space.length
-        self.H, self.Q = np.zeros((r, r)), np.zeros((r, K * d))
-        self.H[: space.size, : space.size], self.Q[: space.size] = space.h, space.basis
+        self.H, basis = np.zeros((r, r)), np.zeros((r, len(means)))
+        self.H[: space.size, : space.size], basis[: space.size] = space.h, space.basis
         if not space.closed:
-            self.H[-1, -2], self.Q[-1] = space.rest
+            self.H[-1, -2], basis[-1] = space.rest
         r = _occupied(self.H)
-        self.H, self.Q = self.H[:r, :r].copy(), self.Q[:r]
-        self.u = step.weights[0] @ self.Q.reshape(r, K, d) / -step.gain
-        x = self.Q.reshape(r, K, d) + step.gain * self.u[:, None]
-        self.spread = np.tensordot(step.weights[0][:, None] * x, x, ((1, 2), (1, 2)))
+        self.H, self.basis = self.H[:r, :r].copy(), np.ascontiguousarray(basis[:r].T)
+        _, self.u, x = form.read(self.basis)
+        m = form.step.moments
+        weighted = ((m.count * m.weight)[:, None, None] * x).reshape(form.n, r)
+        self.spread = weighted.T @ x.reshape(form.n, r)
 
     def beside(self, C: Floats) -> Floats:
         """A vector of covariances and these means, where they begin."""
@@ -157,35 +178,23 @@ class MeanSpace:
         return np.append(C, start)
 
     def parts(self, v: Floats) -> tuple[Floats, Floats]:
-        """s : (..., r) and S : (..., r, r)."""
+        """s : (r,) and S : (r, r)."""
         r = len(self.H)
-        return v[..., :r], v[..., r:].reshape(*v.shape[:-1], r, r)
+        return v[:r], v[r:].reshape(r, r)
 
     def mean(self, v: Floats) -> Floats:
-        """E[y] : (K d,)."""
-        return self.parts(v)[0] @ self.Q
+        """E[(y, z)]."""
+        return self.basis @ self.parts(v)[0]
 
     def carry(self, v: Floats) -> Floats:
         """A round later."""
         s, S = self.parts(v)
         return np.append(self.H @ s, self.H @ S @ self.H.T)
 
-    def look(self, v: Floats) -> tuple[Floats, Floats]:
-        """E[u] : (..., d) and sum_c w_c ||x_c||^2."""
+    def look(self, v: Floats) -> tuple[Floats, float]:
+        """E[u] : (d,) and sum_c w_c ||x_c||^2."""
         s, S = self.parts(v)
-        return s @ self.u, np.tensordot(S, self.spread, 2)
-
-    def second(self, v: Floats) -> Parts:
-        """As PairMap.second of a vector that has the square of the mean in the place of covariances."""
-        (K, d), (s, S) = self.step.shape, self.parts(v)
-        r = int(np.max(np.flatnonzero(S.any(1)), initial=-1)) + 1  # in early rounds of a space
-        Q, u, half = self.Q[:r], self.u[:r], S[:r, :r] @ self.Q[:r]
-        i, j = np.triu_indices(K)
-        W = (Q.T @ half).reshape(K, d, K, d).transpose(0, 2, 1, 3)[i, j]
-        V = svec(W[i == j])
-        W[(i == j) & (self.step.moments.count[i] == 1)] = 0
-        uy = (u.T @ half).reshape(d, K, d).transpose(1, 0, 2)
-        return Parts(self.mean(v).reshape(K, d), V, W, s @ self.u, u.T @ S[:r, :r] @ u, uy)
+        return self.u @ s, float(np.sum(S * self.spread))
 
 
 def _occupied(H: Floats) -> int:
@@ -203,10 +212,12 @@ def _occupied(H: Floats) -> int:
     return int(np.max(np.flatnonzero(largest > tuning.VANISHED_MEAN), initial=-1)) + 1
 
 
-def _norms(step: PairMap, size: float) -> Floats:
-    """(d + 2,): of the linear functions that `look` shows, on the long vector."""
-    k, d, (total, one, two) = step.gain, step.shape[1], step.weights
-    u = np.linalg.norm(total) / k
-    square = np.sqrt(d * (one @ one + two @ two))
-    spread = np.sqrt(d * (np.sum((total - one) ** 2) + two @ two))
-    return np.array([*np.full(d, u), size * square / k**2, np.hypot(size, 1) * spread])
+def _norms(form: Joint, size: float) -> Floats:
+    """(d + 2,): of the linear functions that are seen of the long vector: of means, and, estimated, of covariances."""
+    rng, k = np.random.default_rng(0), tuning.NORM_PROBES
+    probes = np.array([form.look(rng.standard_normal(form.length)) for _ in range(k)])
+    square, spread = 2 * np.sqrt(np.mean(probes**2, axis=0))  # which are right to a fifth
+    u = np.linalg.norm(
+        form.alpha @ np.concatenate([form.rho, np.zeros((form.alpha.shape[1] - len(form.rho), form.n))]), 2
+    )
+    return np.array([*np.full(form.d, max(u, float(form.l > 0))), size * square, np.hypot(size, 1) * spread])

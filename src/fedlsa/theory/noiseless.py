@@ -28,6 +28,17 @@ from .problem_moments import Moments
 Factor = NDArray[Any]  # real or complex
 
 
+def powers_of(value: Factor, eta: Any, H: Any) -> tuple[Factor, Factor]:
+    """(1 - eta lambda)^H and kappa = eta sum_{h < H} (1 - eta lambda)^h for eigenvalues of any shape."""
+    z = eta * value
+    small = np.abs(z) < tuning.LOG1P_BELOW
+    logs = H * np.log1p(-np.where(small, z, 0))
+    power = np.where(small, np.exp(logs), (1 - z) ** H)
+    lost = np.where(small, -np.expm1(logs), 1 - power)  # of a component, in a round
+    zero = value == 0
+    return power, np.where(zero, eta * H, lost / np.where(zero, 1, value))
+
+
 @dataclass(frozen=True, eq=False)
 class Modes:
     """Local steps of K matrices in their eigenbases, written in real numbers.
@@ -45,13 +56,7 @@ class Modes:
 
     def powers(self, eta: float, H: int) -> tuple[Factor, Factor]:
         """(1 - eta lambda)^H and kappa for each eigenvalue."""
-        z = eta * self.value
-        small = np.abs(z) < tuning.LOG1P_BELOW
-        logs = H * np.log1p(-np.where(small, z, 0))
-        power = np.where(small, np.exp(logs), (1 - z) ** H)
-        lost = np.where(small, -np.expm1(logs), 1 - power)  # of a component, in a round
-        zero = self.value == 0
-        return power, np.where(zero, eta * H, lost / np.where(zero, 1, self.value))
+        return powers_of(self.value, eta, H)
 
     def times(self, factor: Factor, y: Floats) -> Floats:
         """The factor of each mode, applied to vectors in the bases : (K, d) or (K, d, n)."""

@@ -11,7 +11,8 @@ difference of large numbers; estimated moments are around 0. Agents with the sam
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -249,3 +250,29 @@ def _dense_noise(problem: Problem, m: int, span: slice) -> Floats:
         flat = np.concatenate([A, (A @ theta - b)[:, :, None]], axis=2).reshape(len(A), -1)
         total += (prob[part, None] * flat).T @ flat
     return folded(total.reshape(d, d + 1, d, d + 1))
+
+
+def merged(m: Moments, groups: int) -> Moments:
+    """A problem with few groups that resembles the given one: groups of similar mean systems, each averaged."""
+    from scipy.cluster.vq import kmeans2  # slow to load, and few agents need none of it
+
+    features = np.concatenate([m.A_bar[m.table].reshape(len(m.table), -1), m.b_bar[m.table]], axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of groups that stay empty: fewer will do
+        _, label = kmeans2(features, groups, minit="++", rng=0)
+    kept = [np.flatnonzero(label == g) for g in np.unique(label)]
+    total = m.count * m.weight
+    weight = np.array([total[g].sum() / m.count[g].sum() for g in kept])
+
+    def mean(of: Floats, share: Floats) -> Floats:
+        return np.stack([np.tensordot(share[g], of[m.table[g]], 1) / total[g].sum() for g in kept])
+
+    return replace(  # the averaged system and the noise of an average stay what they are
+        m,
+        A_bar=mean(m.A_bar, total),
+        b_bar=mean(m.b_bar, total),
+        noise=mean(m.noise, total * m.weight) / weight[:, None, None],
+        table=np.arange(len(kept)),
+        weight=weight,
+        count=np.array([m.count[g].sum() for g in kept]),
+    )

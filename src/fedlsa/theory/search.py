@@ -11,7 +11,6 @@ sum says that it cannot be.
 from __future__ import annotations
 
 import math
-import warnings
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,12 +23,11 @@ from numpy.typing import NDArray
 from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
-from . import krylov, local_steps, noiseless, stationary_pairs, tuning
-from .controlled import round_on_pairs
+from . import agent_limits, krylov, noiseless, tuning
 from .exact_curves import exact_record
 from .linear import contracts, not_negative
-from .pairs import PairMap
-from .problem_moments import Moments
+from .problem_moments import Moments, merged
+from .rounds import AgentRound, ServerRound, groups_of, round_of
 from .stationary_limits import stability_limit, stationary
 
 Method = Algorithm | type[Algorithm]  # an instance keeps its other settings
@@ -70,7 +68,7 @@ class MethodErrors:
         if self.m.noiseless:
             u = self._together.mean(self._together.times(self._together.powers(eta, t)[0], self._seen))
             return float(u @ u)
-        (u,), (variance,) = local_steps.fedlsa_curve(self._round(eta, 1), self.start, np.array([t]))
+        (u,), (variance,) = self._round(eta, 1).curve(self.start, np.array([t]))
         return float(u @ u + variance)
 
     def single_limit(self, eta: float) -> float:
@@ -78,10 +76,11 @@ class MethodErrors:
         if self.m.noiseless:
             return 0.0 if eta < self.edge else math.inf
         try:
-            end = local_steps.fedlsa_limit(self._round(eta, 1))
+            mean, covariance, _ = self._round(eta, 1).limit
         except PrecisionError:  # of a system so badly conditioned that no number of rounds will do
             return math.inf
-        return float(np.trace(end.covariance) + end.mean @ end.mean) if end.stable else math.inf
+        error = float(np.trace(covariance) + mean @ mean)
+        return error if math.isfinite(error) else math.inf
 
     @cached_property
     def _together(self) -> noiseless.Modes:
@@ -104,30 +103,49 @@ class MethodErrors:
             try:
                 if issubclass(self.kind, FedLSA) or (H == 1 and self.kind in (SCAFFLSA, Scaffnew)):
                     step = self._round(eta, H)
-                    mean, variance = local_steps.fedlsa_curve(step, self.start, np.arange(T, T + 3))
-                    end = local_steps.fedlsa_limit(step)
+                    mean, variance = step.curve(self.start, np.arange(T, T + 3))
+                    end, covariance, _ = step.limit
                     found[:3] = np.sum(mean**2, axis=1) + variance
-                    found[3] = end.mean @ end.mean + np.trace(end.covariance) if end.stable else np.inf
+                    found[3] = end @ end + np.trace(covariance)
                 else:
-                    step_of_all = round_on_pairs(self.m, with_steps(self.method, eta, H), eta)
+                    step_of_all = self._round_of_all(with_steps(self.method, eta, H), eta)
                     for t, mse in enumerate(islice(self._each_round(step_of_all), T + 2), 1):
                         if not mse < tuning.DIVERGED * float(self.start @ self.start):
                             return np.full(4, np.inf)
                         found[max(t - T, 0)] = mse
                     found[3] = 0.0
-                    if limit and isinstance(step_of_all, PairMap):
-                        found[3] = np.trace(stationary_pairs.limit(step_of_all).U)
+                    if limit and isinstance(step_of_all, AgentRound):
+                        found[3] = np.trace(agent_limits.limit(step_of_all).U)
                 rounding = self.m.rounding(self.start, self.x, eta * H)
                 found = not_negative(np.where(np.isnan(found), np.inf, found), rounding, "mean squared errors")
             except (PrecisionError, np.linalg.LinAlgError):
                 return np.full(4, np.inf)
         return found
 
-    def _fedlsa_round(self, eta: float, H: int) -> local_steps.FedLSARound:
-        return local_steps.fedlsa_round(self.m, eta, H, -self.m.xi_star)
+    def _fedlsa_round(self, eta: float, H: int) -> ServerRound:
+        a = FedLSA(eta, H) if self.kind in (SCAFFLSA, Scaffnew) else with_steps(self.method, eta, H)
+        step = round_of(groups_of(self.m, a), a, eta)
+        assert isinstance(step, ServerRound)
+        return step
 
-    def _each_round(self, step: PairMap | noiseless.NoiselessMap) -> Iterator[float]:
+    def _round_of_all(self, a: Algorithm, eta: float) -> AgentRound | noiseless.NoiselessMap:
+        """A round of a method with control variates; where nothing is random, that of the means alone."""
+        if self.kind is SCAFFLSA and noiseless.suits(self.m, self.m.n_agents):
+            return noiseless.NoiselessMap(noiseless.local_powers(self.m), eta, round(a.mean_steps))
+        step = round_of(groups_of(self.m, a), a, eta)
+        assert isinstance(step, AgentRound)
+        return step
+
+    def _each_round(self, step: AgentRound | noiseless.NoiselessMap) -> Iterator[float]:
         """E||u||^2 after 1, 2, ... rounds."""
+        if isinstance(step, AgentRound):
+            form = agent_limits.moment_map(step, self.start, self.x)
+            means, C = form.start(self.start, self.x), np.zeros(form.length)
+            while True:
+                C = form.advance(C) + form.force(means[:, None], np.ones(1), np.ones((1, 1)))
+                means = form.mean(means)
+                _, u, _ = form.read(means)
+                yield float(u @ u + form.look(C)[0])
         vector = step.start(self.start, self.x)
         while True:
             vector = step.advance(vector)
@@ -514,29 +532,3 @@ class Search:
 
     def _error_at(self, x: float, H: int, T: int) -> float:
         return self.errors.error(self.edge * 2.0**-x, H, T, self.limits)
-
-
-def merged(m: Moments, groups: int) -> Moments:
-    """A problem with few groups that resembles the given one: groups of similar mean systems, each averaged."""
-    from scipy.cluster.vq import kmeans2  # slow to load, and few agents need none of it
-
-    features = np.concatenate([m.A_bar[m.table].reshape(len(m.table), -1), m.b_bar[m.table]], axis=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of groups that stay empty: fewer will do
-        _, label = kmeans2(features, groups, minit="++", rng=0)
-    kept = [np.flatnonzero(label == g) for g in np.unique(label)]
-    total = m.count * m.weight
-    weight = np.array([total[g].sum() / m.count[g].sum() for g in kept])
-
-    def mean(of: Floats, share: Floats) -> Floats:
-        return np.stack([np.tensordot(share[g], of[m.table[g]], 1) / total[g].sum() for g in kept])
-
-    return replace(  # the averaged system and the noise of an average stay what they are
-        m,
-        A_bar=mean(m.A_bar, total),
-        b_bar=mean(m.b_bar, total),
-        noise=mean(m.noise, total * m.weight) / weight[:, None, None],
-        table=np.arange(len(kept)),
-        weight=weight,
-        count=np.array([m.count[g].sum() for g in kept]),
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,12 @@ from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from ..sampling import IID
 from ..value_objects import Displayed, ReadOnly
-from . import local_steps, stationary_pairs, tuning
-from .controlled import controlled_round
+from . import agent_limits, tuning
+from .bias_terms import limit_bias
 from .exact_curves import checked_method, round_length
-from .linear import contracts, not_negative, smat
-from .pairs import PairMap
-from .problem_moments import Moments, moments
-from .stationary_pairs import limit_by_series
+from .linear import crossing, not_negative, smat
+from .problem_moments import Moments, merged, moments
+from .rounds import AgentRound, ServerRound, groups_of, round_of
 from .threads import small_products
 
 
@@ -37,9 +36,8 @@ class Stationary(Displayed, ReadOnly):
     variance : the trace of the covariance
     mse : mean squared error, drift + noise; infinite where second moments do not converge
     drift, noise : ||bias||^2 and the variance, to which those of `exact` tend; nothing is left of the start
-    route : how the covariance was found: "linear system" or "means" (FedLSA), "lyapunov", "krylov" or "dense" (methods
-        with control variates, stationary_pairs.py), or what shows that there is none: "mean" (it grows already) or
-        "radius"
+    route : how the covariance was found: "linear system" or "means" (without control variates), "modes", "krylov" or
+        "dense" (with them, agent_limits.py), or what shows that there is none: "mean" (it grows already) or "radius"
     error : the estimated relative error of the covariance: 1e-9 where a route allows it, more where none does or where
         steps that are tiny, or near the stability limit, lose digits; beyond 1e-6 (by the digits of the steps alone,
         1e-3) PrecisionError is raised
@@ -89,31 +87,27 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     algorithm : the method, with its step size and local steps
     """
     m, algorithm, eta = _checked(problem, algorithm)
-    u, rate, lost = np.zeros(m.dim), partial(radius, m, algorithm), m.check_digits(eta)
+    u, rate, lost = np.zeros(m.dim), partial(radius, problem, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
-        step = _round(m, algorithm, eta)
-        if isinstance(step, local_steps.FedLSARound):
-            end, route = local_steps.fedlsa_limit(step), "means" if step.noise is None else "linear system"
-            u, covariance, error = end.mean, end.covariance, end.error
+        step = _round(problem, algorithm, eta)
+        if isinstance(step, ServerRound):
+            (u, covariance, error), route = step.limit, "means" if step.noise is None else "linear system"
+            if type(algorithm) is FedLSA and np.isfinite(u).all():  # from differences of agents, which may be small
+                u, off = limit_bias(m, eta, algorithm.local_steps)
+                error = max(error, off)
         else:
-            quick = limit_by_series(step)
-            if quick is not None:
-                (covariance, error), route = quick, "lyapunov"
-            else:
-                found = stationary_pairs.limit(step)
-                covariance, error, route = found.U, found.error, found.route
+            end = agent_limits.limit(step)
+            covariance, error, route = end.U, end.error, end.route
     own, covariance = np.diagonal(covariance), covariance.copy()
-    rounding = m.rounding(u, m.xi_star[m.table], round_length(algorithm)) + tuning.SOLUTION_ERROR * abs(
-        float(own.sum())
-    )
-    np.fill_diagonal(covariance, not_negative(own, rounding, f"stationary variances by {route}"))
+    scale = m.rounding(u, m.xi_star[m.table], round_length(algorithm)) + tuning.SOLUTION_ERROR * abs(float(own.sum()))
+    np.fill_diagonal(covariance, not_negative(own, scale, f"stationary variances by {route}"))
     variance = float(np.trace(covariance))
     bias, lost = float(u @ u) if math.isfinite(variance) else 0.0, max(lost, _rounding_grown(step, u, covariance))
     return Stationary(m.theta_star + u, u, covariance, variance, variance + bias, route, max(error, lost), rate)
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _rounding_grown(step: local_steps.FedLSARound | PairMap, u: Floats, covariance: Floats) -> float:
+def _rounding_grown(step: ServerRound | AgentRound, u: Floats, covariance: Floats) -> float:
     """The relative error of the covariance that rounding of a round makes; refused if large.
 
     Near the stability limit the covariance is many times what a round adds to it, and so is its error. If what n rounds
@@ -122,11 +116,12 @@ def _rounding_grown(step: local_steps.FedLSARound | PairMap, u: Floats, covarian
     if not np.isfinite(covariance).all() or not covariance.any():
         return 0.0
     d, n, grown = len(u), 1.0, np.inf
-    if isinstance(step, PairMap):
-        added = smat(step.weights[1] @ step.noise[..., -1], d) / step.gain**2
-        mean = np.tensordot(step.weights[0], step.P, 1)
+    if isinstance(step, AgentRound):
+        m = step.moments
+        added = smat(m.count * m.weight**2 @ step.noise[..., -1], d) * step.stages.change[0] ** 2
+        mean = np.eye(d) - step.stages.change[0] * np.tensordot(m.count * m.weight, step.Q @ step.A, 1)
     else:
-        added, mean = smat(step.added(u), d), step.mean[:d, :d]
+        added, mean = smat(step.added(step.start(u)[:-1]), len(step.mean) - 1)[:d, :d], step.mean[:d, :d]
     while n < grown and np.isfinite(added).all() and (size := float(np.trace(added))) > 0:  # noise spreads as n doubles
         values, axes = np.linalg.eigh(added / size)
         axes = axes / np.sqrt(np.maximum(values, tuning.NOISE_DEFINITE))
@@ -146,31 +141,35 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     problem : one of fl.problems, or its moments
     algorithm : the method, with its step size and local steps
     """
-    m, algorithm, eta = _checked(problem, algorithm)
+    _, algorithm, eta = _checked(problem, algorithm)
     with np.errstate(over="ignore", invalid="ignore"):
-        step = _round(m, algorithm, eta)
-        return (
-            local_steps.fedlsa_radius(step)
-            if isinstance(step, local_steps.FedLSARound)
-            else stationary_pairs.radius(step)
-        )
+        step = _round(problem, algorithm, eta)
+        return step.radius if isinstance(step, ServerRound) else agent_limits.radius(step)
 
 
-def _round(m: Moments, a: Algorithm, eta: float) -> local_steps.FedLSARound | PairMap:
-    if not isinstance(a, FedLSA):
-        return controlled_round(m, a, eta)
-    return local_steps.fedlsa_round(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents))
+def _round(problem: Problem | Moments, a: Algorithm, eta: float) -> ServerRound | AgentRound:
+    return round_of(groups_of(problem, a), a, eta)
 
 
-def stable_at(m: Moments, a: Algorithm, eta: float) -> bool:
-    """Whether second moments of a method converge at a step size."""
-    a = replace(a, step_size=eta)
+def margin_at(problem: Problem | Moments, a: Algorithm, eta: float) -> float:
+    """Above 0 where second moments of a method converge at a step size; it goes through 0 where they no longer do."""
     with np.errstate(all="ignore"):
         try:
-            step = _round(m, a, eta)
-            return contracts(step.own) if isinstance(step, local_steps.FedLSARound) else stationary_pairs.settles(step)
+            step = _round(problem, replace(a, step_size=eta), eta)
+            if isinstance(step, ServerRound):
+                return 1 - step.radius if np.isfinite(step.own).all() else -1.0
+            try:
+                return agent_limits.margin(step)
+            except PrecisionError:  # on the edge itself there is no limit
+                left = 1 - agent_limits.radius(step)
+                return left if abs(left) > tuning.EDGE else 0.0
         except np.linalg.LinAlgError:
-            return False
+            return -1.0
+
+
+def stable_at(problem: Problem | Moments, a: Algorithm, eta: float) -> bool:
+    """Whether second moments of a method converge at a step size."""
+    return margin_at(problem, a, eta) > 0
 
 
 @small_products
@@ -181,32 +180,36 @@ def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance:
 
     The algorithm's own step size is not used. 0 if no step size is found to be stable, infinity if all are. With one
     local step the stable step sizes are an interval. Otherwise they need not be: what is returned is the first change
-    from stable to unstable among step sizes on a grid (four in each of the last three octaves), refined by bisection,
-    so every step size of the grid below it is stable; an unstable window between two of them would be missed. A
-    tolerance below 1e-12 is taken as 1e-12.
+    from stable to unstable among step sizes on a grid (four in each of the last three octaves), refined, so every step
+    size of the grid below it is stable; an unstable window between two of them would be missed. Of more than 8
+    different
+    groups of agents the grid is that of a similar problem with 8. A tolerance below 1e-12 is taken as 1e-12.
     """
     tolerance = max(checks.real("tolerance", tolerance, above=0, below=1), tuning.STEP_SIZE_DIGITS)
     m, algorithm, _ = _checked(problem, algorithm)
+    interval = getattr(algorithm, "local_steps", 0) == 1
+    margin = lru_cache(maxsize=None)(partial(margin_at, problem, algorithm))
     size = float(np.linalg.norm(m.A_bar, 2, axis=(1, 2)).max())
     start = 1 / max(size, 1e-300)  # from here down, since tiny steps are stable by too little to tell
+    scouted = algorithm.agent_factors(m.n_agents) is None and len(m.table) > tuning.SEARCHED_GROUPS
+    if scouted:  # near the edge of a similar problem with few agents
+        scout = stability_limit(merged(m, tuning.SEARCHED_GROUPS), algorithm, tuning.SCOUTED_STEP)
+        start, interval = scout / (1 + tuning.SCOUTED_STEP) if 0 < scout < math.inf else start, True
+    factor = 1 + 4 * tuning.SCOUTED_STEP if scouted else 2.0
     low = high = start
-    while not stable_at(m, algorithm, low):
-        low, high = low / 2, low
+    while not margin(low) > 0:
+        low, high = low / factor, low
         if low < start / tuning.STEP_SIZE_RANGE:
             return 0.0
-    while low == high or stable_at(m, algorithm, high):
-        low, high = high, high * 2
+        factor = min(factor**2, 2.0)
+    while low == high or margin(high) > 0:
+        low, high = high, high * factor
         if high > start * tuning.STEP_SIZE_RANGE:
             return np.inf
-    if getattr(algorithm, "local_steps", 0) != 1:
-        low, high = _first_change(lambda eta: stable_at(m, algorithm, eta), high, start / tuning.STEP_SIZE_RANGE)
-    while high - low > tolerance * high:
-        middle = (low + high) / 2
-        try:
-            low, high = (middle, high) if stable_at(m, algorithm, middle) else (low, middle)
-        except PrecisionError:  # so near to the edge that rounding hides it
-            break
-    return high
+        factor = min(factor**2, 2.0)
+    if not interval:
+        low, high = _first_change(lambda eta: margin(eta) > 0, high, start / tuning.STEP_SIZE_RANGE)
+    return crossing(margin, low, high, tolerance) if low else 0.0
 
 
 def _first_change(stable: Callable[[float], bool], high: float, least: float) -> tuple[float, float]:

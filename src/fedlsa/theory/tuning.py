@@ -18,12 +18,23 @@ TABLES_AT_ONCE = 12  # of local steps that are composed: 0.13 ms for 12 tables o
 MAX_ROUNDING_ERROR = 1e-3  # relative error that rounding I - eta A may leave: moments with more are refused
 MOMENT_ROUNDING = 1e-15  # of the largest second moments that enter: less than nothing by that much is rounding
 VARIANCE_ROUNDING = 1e-9  # share of the squared bias by which rounding may make a variance negative
+TRIAL_MODES, TRIAL_DOUBLINGS = 48, 12  # first modes, and powers of functions, by which nodes are chosen and checked
+JOINT_MODES = 120  # of all agents: up to which a round on all of their covariances takes no longer than on nodes
+MODES_RESIDUAL = 1e-12  # of a round in eigenbases, relative
+MAX_KERNEL_RANK, KERNEL_ROUNDING = 400, 1e-17  # of a factored kernel: its columns, and what is left of its diagonal
+DENSE_MODES = 1600  # of all agents: up to which their joint covariance is written out, 40 MB
+INERTIA_SHARE = 1e-6  # of a factor, below which columns are left out where only a sign matters
+MAX_NODES = 60  # nodes of the second mode, at most
+NODE_ROUNDING = 1e-13  # share of a trial function that a further node must add: below it is noise
+NODE_ERROR = 1e-11  # of trial functions that nodes were not chosen by
 MAX_EIGENVECTOR_CONDITION = 1e4  # of a basis that is tried: worse ones lose more digits than the residual allows
 EIGENBASIS_RESIDUAL = 1e-14  # of A in its eigenbasis, relative to its size: 50 roundings, as of plain products
 LOG1P_BELOW = 0.5  # |eta lambda| up to which 1 - eta lambda is better left unrounded
 DIVERGED = 1e6  # times the error at the start: a transient of a plan that is any good does not grow as far
 SOLUTION_ERROR = 1e-9  # relative, up to which the solution of a linear system is returned
 STEP_SIZE_DIGITS = 1e-12  # relative tolerance of a step size: rounding hides what is nearer to the edge
+SCOUTED_STEP = 0.05  # relative tolerance of the stability limit of a similar problem, from which the search begins
+EDGE = 1e-9  # of a radius to one: nearer it is one
 STEP_SIZE_RANGE = 1e9  # around the inverse of the largest ||A_c||: step sizes farther away are not looked at
 
 # --- random lengths of rounds ---------------------------------------------------------------------------------------
@@ -37,6 +48,7 @@ MAX_DOUBLINGS = 64  # of such a sum: 2**64 steps are longer than digits reach
 KRYLOV_FROM = 100  # rounds that take no longer one by one: spaces of the limit and the way there have 80 dimensions
 KRYLOV_STAGE = 8  # dimensions that a space grows by before it is asked whether it is enough
 KRYLOV_ROUNDS = 256  # that a space is followed at a time; more than it has dimensions
+NORM_PROBES = 24  # random vectors by which the norm of a linear function is estimated
 CURVE_ACCURACY = 1e-12  # of what is shown, relative to the limit and to what is left of the way there
 VANISHED = 1e-30  # of that: no transient brings what is left of a stable way back from there
 VANISHED_MEAN = 1e-18  # share of a mean in its Krylov space that is left out: below rounding in 1e5 rounds
@@ -66,6 +78,8 @@ KRYLOV_NUMBERS = 2**28  # in a basis: 2 GB
 KRYLOV_RESTARTS = 20
 SKETCH_SIZE = 4096  # sums that stand for a long vector in inner products; many times the dimensions of a space
 CANCELLATION = 1e-3  # share of an image that is left when rounding calls for another pass
+NEXT_RATE, RATE_DIGITS = 1.02, 1e-9  # steps of a search for the radius, and its relative tolerance
+RATE_STEP = 1e-6  # below the radius, relative, where moments must not settle
 RADIUS_RESIDUAL = 1e-10  # of an eigenvalue, relative, from which on it is taken for the radius
 CLEARLY_UNSTABLE = 1.01  # radius from which on it decides by itself
 LIMIT_GOAL, STABILITY_GOAL = 1e-12, 1e-6  # error that routes to a limit aim at; the same where only its sign matters
@@ -80,7 +94,7 @@ PAIR_SERIES_SHARE = (
     8  # numbers of all agents' y for each of the series' terms, at least: eigenvalues of all take longer
 )
 INERTIA_ROUNDING = 1e-12  # of the largest eigenvalue, beyond which the sign of another one is clear
-GMRES_PASSES = 60  # over all pairs, at most, before the residual is computed afresh
+GMRES_PASSES = 300  # over all agents, at most, before the residual is computed afresh: 20 to 50 are common
 GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-8, 4  # of the residual each time, and how often
 
 # --- plans ----------------------------------------------------------------------------------------------------------

@@ -36,18 +36,19 @@ from ...algorithms import METHODS
 from ...checks import Floats
 from ...errors import ArgumentError
 from ...fitting.tasks import Task
-from ...theory.controlled import controlled_round
 from ...theory.exact_curves import exact
+from ...theory.joint import Joint
 from ...theory.linear import smat, squares, svec, triangle
-from ...theory.local_steps import fedlsa_round, frozen_step, local_maps
+from ...theory.local_steps import Kinds
 from ...theory.planner import MAX_EXACT_DIM
 from ...theory.problem_moments import Moments
+from ...theory.rounds import AgentRound, groups_of, round_of
 from ..protocol.privacy import DELTA, LOCAL, UNITS, delta_left, epsilon_of, rho_for, rho_of_answer
 from ..protocol.run_settings import RunSettings
 
 # Errors of runs with noise on uploads, and how long the changes are that sites send, round by round, exactly.
 #
-# From theta = 0, in the coordinates of theory/local_steps.py and theory/pairs.py: what a site sends is u_hat_c - u plus
+# From theta = 0, in the coordinates of theory/rounds.py and theory/joint.py: what a site sends is u_hat_c - u plus
 # its noise. Both E||u||^2 and the variance of u_hat_c - u are affine in the variance of the noise.
 
 LENGTHS = 25  # values of eta H that are tried
@@ -83,9 +84,9 @@ def noisy_runs(m: Moments, method: str, local_steps: int, rounds: int) -> Iterat
 def noisy_run(m: Moments, method: str, eta: float, H: int, rounds: int) -> NoisyRun:
     """The method at one step size, as far as it stays finite."""
     scale = max(float(np.linalg.norm(m.theta_star)), 1e-100)  # of the noise that is tried
-    follow, a = _follow_fedlsa if method == "fedlsa" else _follow_controlled, METHODS[method].with_steps(eta, H)
+    a = METHODS[method].with_steps(eta, H)
     with np.errstate(all="ignore"):
-        bare, noisy = (np.array(list(follow(m, a, eta, rounds, s))) for s in (0.0, scale))
+        bare, noisy = (np.array(list(_follow(m, a, eta, rounds, s))) for s in (0.0, scale))
         of_noise = np.maximum(noisy - bare, 0.0) / scale**2  # (T, 1 + 2 K)
     good = int(np.argmin(np.append(np.isfinite(bare + of_noise).all(1), False)))
     (error, length, variance), (added, _, more) = (_columns(x[:good]) for x in (bare, of_noise))
@@ -97,40 +98,39 @@ def _columns(values: Floats) -> tuple[Floats, Floats, Floats]:
     return values[:, 0], values[:, 1 : K + 1], values[:, K + 1 :]
 
 
-def _follow_fedlsa(m: Moments, a: Any, eta: float, rounds: int, s: float) -> Iterator[Floats]:
+def _follow(m: Moments, a: Any, eta: float, rounds: int, s: float) -> Iterator[Floats]:
     """(1 + 2 K,): E||u||^2 after each round, and ||E[change]||^2 and the change's variance in it, before its noise."""
-    d, H = m.dim, a.local_steps
-    M, noise = (a[m.table] for a in local_maps(m, H, lambda part: frozen_step(m, eta, -m.xi_star, part)))
+    groups, d, K = groups_of(m, a), m.dim, len(m.table)
+    step, bare = round_of(groups, a, eta, s), round_of(groups, a, eta)
+    if isinstance(step, AgentRound):
+        assert isinstance(bare, AgentRound)
+        yield from _follow_agents(Joint(step), bare, groups.x, rounds)
+        return
+    M, noise = Kinds.of(m.table, np.full(K, eta), np.full(K, a.local_steps), groups.x).maps(m)
     moved = M[:, :d] - np.eye(d + 1)[:d]
-    step = fedlsa_round(m, eta, H, -m.xi_star, upload_noise=s)
     v, C = np.append(-m.theta_star, 1.0), np.zeros(d * (d + 1) // 2)
     for _ in range(rounds):
-        covariance = np.zeros((len(moved), d + 1, d + 1))
+        covariance = np.zeros((K, d + 1, d + 1))
         covariance[:, :d, :d] = smat(C, d)
-        change = _change(moved, noise, np.broadcast_to(v, (len(moved), d + 1)), covariance)
+        change = _change(moved, noise, np.broadcast_to(v, (K, d + 1)), covariance)
         if step.noise is not None:
             C = step.own @ C + step.added(v[:d])
         v = step.mean @ v
         yield np.append(v[:d] @ v[:d] + np.trace(smat(C, d)), change)
 
 
-def _follow_controlled(m: Moments, a: Any, eta: float, rounds: int, s: float) -> Iterator[Floats]:
-    """The same of methods with control variates."""
-    d, step = m.dim, controlled_round(m, a, eta, s)
-    noise = controlled_round(m, a, eta).local_noise if s else step.local_noise
-    moved = np.concatenate([step.P - np.eye(d), step.Q, np.zeros((len(step.P), d, 1))], axis=2)
-    to_x = np.eye(2 * d + 1)  # (u, y, 1) to (u, x, 1)
-    to_x[d : 2 * d, :d] = step.gain * np.eye(d)
-    vector = step.start(-m.theta_star, -m.xi_star[m.table])
+def _follow_agents(form: Joint, bare: AgentRound, x: Floats, rounds: int) -> Iterator[Floats]:
+    """The same of methods with control variates; bare : the round without noise on uploads."""
+    means, vector = form.start(-form.step.moments.theta_star, x), np.zeros(form.length)
     for _ in range(rounds):
-        p = step.second(vector)
-        covariance = np.zeros((len(p.y), 2 * d + 1, 2 * d + 1))
-        covariance[:, :d, :d], covariance[:, d : 2 * d, d : 2 * d] = p.U, smat(p.V, d)
-        covariance[:, :d, d : 2 * d], covariance[:, d : 2 * d, :d] = p.uy, p.uy.transpose(0, 2, 1)
-        mean = np.concatenate([np.broadcast_to(p.u, p.y.shape), p.y, np.ones((len(p.y), 1))], axis=1)
-        change = _change(moved, noise, mean @ to_x.T, to_x @ covariance @ to_x.T)
-        vector = step.advance(vector)
-        yield np.append(step.error(vector), change)
+        _, u, x = form.read(means)
+        mean = np.concatenate([np.broadcast_to(u, x.shape), x, np.ones((len(x), 1))], axis=1)
+        upper = np.triu(form.second(vector))
+        change = _change(bare.moved, bare.own_noise, mean, upper + np.triu(upper, 1).swapaxes(1, 2))
+        vector = form.advance(vector) + form.force(means[:, None], np.ones(1), np.ones((1, 1)))
+        means = form.mean(means)
+        _, u, _ = form.read(means)
+        yield np.append(u @ u + form.look(vector)[0], change)
 
 
 def _change(moved: Floats, noise: Floats, mean: Floats, covariance: Floats) -> Floats:

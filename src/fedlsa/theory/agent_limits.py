@@ -1,0 +1,283 @@
+"""Where methods with control variates settle, and how fast: the fixed point of a round and its mean-square radius.
+
+The map L of covariances takes positive matrices to positive ones. So whether a round settles is decided by one linear
+system, X = L X + Q with a positive definite Q: its solution is positive definite where the radius is below one, and is
+not where it is above (Perron and Frobenius: the left eigenvector l of the radius is positive, and
+<l, X> (1 - radius) = <l, Q>). Each route to a solution states its error, and the next is tried where it is too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..checks import Floats
+from ..errors import PrecisionError
+from . import krylov, tuning
+from .joint import Joint
+from .linear import crossing, positive, refined, smat
+from .modes import Limit
+from .nodes import Nodes
+from .rounds import AgentRound
+
+ROUTES = (
+    "modes",
+    "krylov",
+    "dense",
+)  # the first is quickest by far, but wants eigenvectors, and all agents to take part
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """X = L X + Q: Cov(u) : (d, d), the trace of all agents' own covariances, and what the route knows of it besides.
+
+    error : estimated, relative, of Cov(u); route : one of ROUTES; definite : whether X is, None where rounding hides it
+    """
+
+    U: Floats
+    size: float
+    error: float
+    route: str
+    definite: bool | None
+    known: tuple[Any, ...]
+
+    def vector(self, map_: Joint) -> Floats | None:
+        """X as a vector of another form of the round; None where it cannot be had from this one."""
+        if self.route == "modes":
+            equation, S, V = self.known
+            return map_.fixed(S, V) if isinstance(map_, Nodes) else equation.written(S, self.U, V)
+        (vector,) = self.known
+        return None if isinstance(map_, Nodes) else vector
+
+
+@dataclass(frozen=True, eq=False)
+class AgentLimit:
+    """What a round leaves as it is; solution is None where second moments do not converge.
+
+    error : the estimated relative error of Cov(u); route : how it was found, one of ROUTES, or what shows that there is
+    none: "mean" where the mean of a round grows already, "radius" where second moments grow fast.
+    """
+
+    U: Floats
+    error: float
+    route: str
+    solution: Solution | None = None
+
+
+def limit(step: AgentRound, routes: Sequence[str] = ROUTES) -> AgentLimit:
+    """The fixed point of a round; routes : the ways to it that are tried, in this order."""
+    d, found = step.shape[1], None
+    none = np.full((d, d), np.inf)
+    if not step.finite:
+        return AgentLimit(none, 0.0, "mean")
+    noise = (1 + step.sampled[0]) * step.gain[:, None, None] ** 2 * smat(step.noise[..., -1], d)
+    own = np.linalg.eigvalsh(noise)
+    definite = bool((own[:, 0] > tuning.NOISE_DEFINITE * own[:, -1]).all())
+    if definite and routes[0] == "modes":  # which then decides by itself
+        found = attempt("modes", step, noise, tuning.LIMIT_GOAL, True)
+    if not (isinstance(found, Solution) and found.definite and found.error <= tuning.SOLUTION_ERROR):
+        if mean_grows(step):
+            return AgentLimit(none, 0.0, "mean")
+        if not definite and not settles(step, routes):
+            return AgentLimit(none, 0.0, routes[0])
+        if not noise.any():
+            return AgentLimit(np.zeros((d, d)), 0.0, routes[0])
+        found = solve(step, noise, routes, tuning.LIMIT_GOAL, definite)
+    if isinstance(found, str):
+        return AgentLimit(none, tuning.RADIUS_RESIDUAL, found)
+    stable = found.definite if definite else True
+    return AgentLimit(found.U if stable else none, found.error, found.route, found if stable else None)
+
+
+def settles(step: AgentRound, routes: Sequence[str] = ROUTES) -> bool:
+    """Whether the mean-square radius is below one."""
+    return margin(step, routes) > 0
+
+
+def margin(step: AgentRound, routes: Sequence[str] = ROUTES, rate: float = 1.0) -> float:
+    """Above 0 where second moments grow by less than the rate; it goes through 0, smoothly, where it is the radius."""
+    if not step.finite:
+        return -1.0
+    unit = np.broadcast_to(np.eye(step.shape[1]), step.Q.shape)
+    quick = attempt("modes", step, unit, tuning.STABILITY_GOAL, True, rate) if routes[0] == "modes" else None
+    if isinstance(quick, Solution) and quick.definite is not None and quick.error <= tuning.STABILITY_GOAL:
+        found: Solution | str = quick
+    elif rate == 1 and mean_grows(step):
+        return -1.0
+    else:
+        found = solve(step, unit, routes, tuning.STABILITY_GOAL, True, rate)
+    if isinstance(found, str):
+        return -1.0
+    return unit.size / found.size if found.definite == (found.size > 0) else 1.0 if found.definite else -1.0
+
+
+def attempt(
+    route: str, step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float = 1.0
+) -> Solution | str | None:
+    """X by one route; None where it does not suit, and what went wrong where something did."""
+    with np.errstate(all="ignore"):
+        try:
+            return _SOLVE[route](step, noise, goal, decides, rate)
+        except (np.linalg.LinAlgError, ZeroDivisionError) as e:
+            return f"{route} ({e})"
+
+
+def solve(
+    step: AgentRound, noise: Floats, routes: Sequence[str], goal: float, decides: bool, rate: float = 1.0
+) -> Solution | str:
+    """X by the first route that is accurate enough, and decides; "radius" where that shows that it does not settle.
+
+    noise : (K, d, d), what each round adds to each agent, independently; decides : whether X must be known as
+    definite or
+    as not; rate : by which a round is divided
+    """
+    tried, best = list[str](), None
+    for route in routes:
+        found = attempt(route, step, noise, goal, decides, rate)
+        if found is None or isinstance(found, str):
+            tried += [found] if found else []
+            continue
+        usable = found.error <= tuning.MAX_LIMIT_ERROR and not (decides and found.definite is None)
+        if usable and (best is None or found.error < best.error):
+            best = found
+        if best is not None and best.error <= max(tuning.SOLUTION_ERROR, goal):
+            return best
+        tried.append(f"{route} (error {found.error:.1e})")
+    if best is not None:  # its error stands beside it
+        return best
+    if (
+        tried and rate == 1 and radius(step) > tuning.CLEARLY_UNSTABLE
+    ):  # growing moments have badly conditioned equations
+        return "radius"
+    K, d = step.shape
+    rule = f"the limit of second moments must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
+    raise PrecisionError(f"{rule}; got {', '.join(tried) or 'no route'} for {K} groups of agents in dimension {d}")
+
+
+def _by_modes(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> Solution | None:
+    if not step.reduced or step.sampled[0]:
+        return None
+    equation = Limit(step, rate)
+    if not equation.good:
+        return None
+    S, U, V, error = equation.solve(noise, goal)
+    definite = equation.definite(S, U, V) if decides and np.isfinite(error) else None
+    return Solution(U, float(np.trace(V, axis1=1, axis2=2).sum()), error, "modes", definite, (equation, S, V))
+
+
+def _by_krylov(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> Solution | None:
+    joint = Joint(step)
+    if not krylov.dimensions(joint.length):
+        return None
+
+    def share(change: Floats, total: Floats) -> float:
+        """How large a change is beside the whole, in what is asked for: the worse of u and all x."""
+        new, whole = joint.second(change), joint.second(total)
+        blocks = (np.s_[:, : joint.d, : joint.d], np.s_[:, joint.d : -1, joint.d : -1])
+        return float(max(np.linalg.norm(new[i]) / max(float(np.linalg.norm(whole[i])), 1e-300) for i in blocks))
+
+    vector, error = krylov.solve(lambda v: joint.advance(v) / rate, joint.independent(noise), goal, share)
+    return _of_joint(joint, vector, error, "krylov", decides)
+
+
+def _by_matrix(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> Solution | None:
+    joint = Joint(step)
+    if joint.length > tuning.WRITTEN_OUT:
+        return None
+    matrix = np.stack([joint.advance(e) for e in np.eye(joint.length)], axis=1)
+    vector, error = refined(np.eye(joint.length) - matrix / rate, joint.independent(noise))
+    return _of_joint(joint, vector, error, "dense", decides)
+
+
+_SOLVE = {"modes": _by_modes, "krylov": _by_krylov, "dense": _by_matrix}
+
+
+def _of_joint(joint: Joint, vector: Floats, error: float, route: str, decides: bool) -> Solution:
+    d, second, (Y, zY, zz, own) = joint.d, joint.second(vector), joint.parts(vector)
+    size = float(np.trace(joint.diagonal(Y) + own, axis1=1, axis2=2).sum())
+    definite = None
+    if decides and np.isfinite(error):
+        several = own[joint.step.moments.count > 1]
+        verdicts = [
+            positive(np.block([[Y, zY.T], [zY, zz]]) if len(zz) else Y.copy()),
+            *(positive(X.copy()) for X in several),
+        ]
+        definite = False if False in verdicts else None if None in verdicts else True
+    return Solution(second[0, :d, :d], size, error, route, definite, (vector,))
+
+
+def mean_grows(step: AgentRound) -> bool:
+    """Whether the mean of a round, or the difference of two agents of a group, clearly grows; or has no moments."""
+    if not step.finite:
+        return True
+    joint, several = Joint(step), step.moments.count > 1
+    if several.any() and np.abs(np.linalg.eigvals(joint.F[several])).max() > 1 + tuning.RADIUS_RESIDUAL:
+        return True
+    n = joint.n + joint.l
+    if n <= tuning.WRITTEN_OUT // 4:
+        mean = np.stack([joint.mean(e) for e in np.eye(n)], axis=1)
+        return bool(np.abs(np.linalg.eigvals(mean)).max() > 1 + 1e-6)
+    start = np.random.default_rng(0).standard_normal(n)
+    value, residual = krylov.radius(joint.mean, start, restarts=1)
+    return value > 1 + 1e-3 and residual < 1e-3 * (value - 1)
+
+
+def radius(step: AgentRound) -> float:
+    """The factor by which second moments shrink in a round, in the long run; infinite where one round has none.
+
+    It is the largest Ritz value of the space of a positive matrix, which holds it, once its residual is small.
+    """
+    if not step.finite:
+        return np.inf
+    joint = Joint(step)
+    map_ = moment_map(step, np.zeros(step.shape[1]), np.zeros(step.shape))
+    at_nodes = isinstance(map_, Nodes)
+    value, residual = krylov.radius(map_.advance, map_.unit(), 1 if at_nodes else tuning.KRYLOV_RESTARTS)
+    known = residual <= tuning.RADIUS_RESIDUAL * value
+    if known and not at_nodes:
+        return value
+    if joint.length <= tuning.WRITTEN_OUT:
+        return float(np.abs(np.linalg.eigvals(np.stack([joint.advance(e) for e in np.eye(joint.length)]))).max())
+    if at_nodes and not step.sampled[0]:
+        try:
+            # at nodes it may be that of an agent with itself, which no pair is
+            if known and not margin(step, ROUTES[:1], value * (1 - tuning.RATE_STEP)) > 0:
+                return value
+            return _radius_by_rates(step, value)
+        except PrecisionError:  # modes do not show it
+            pass
+    if at_nodes:
+        value, residual = krylov.radius(joint.advance, joint.unit())
+    if residual <= tuning.RADIUS_RESIDUAL * value:
+        return value
+    raise PrecisionError(
+        f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative; got {value:.12g} with a "
+        f"residual of {residual:.1e}"
+    )
+
+
+def _radius_by_rates(step: AgentRound, value: float) -> float:
+    """The same from an estimate, where many modes are as slow: the rate by which a round may be divided and settle."""
+
+    def beyond(inverse: float) -> float:
+        return margin(step, ROUTES[:1], 1 / inverse)
+
+    low = high = 1 / value
+    while not beyond(low) > 0:
+        low, high = low / tuning.NEXT_RATE, low
+    while low == high or beyond(high) > 0:
+        low, high = high, high * tuning.NEXT_RATE
+    return 1 / crossing(beyond, low, high, tuning.RATE_DIGITS)
+
+
+def moment_map(step: AgentRound, u: Floats, x: Floats) -> Joint:
+    """A round on covariances from u and x : (K, d): at nodes where there are many modes and good ones, else all of
+    them."""
+    if step.finite and step.reduced and step.shape[0] * step.shape[1] > tuning.JOINT_MODES:
+        nodes = Nodes(step, u, x)
+        if nodes.good:
+            return nodes
+    return Joint(step)

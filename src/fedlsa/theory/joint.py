@@ -1,0 +1,250 @@
+"""Means and covariances of all agents together, one round after the other: the readable form, in real numbers.
+
+Agents keep y_c, the server keeps z; both read r = (sigma, z), where sigma_j = sum_c rho_jc y_c are sums over agents.
+All
+of these are blocks of d numbers, and what is read of them has one number for each block:
+
+    u = sum_j alpha_j r_j,   x_c = y_c + sum_j chi_j r_j.
+
+Local steps end at u + delta_c, in the mean delta_c = kappa_c q_c with q_c = x_c - A_c u: kappa_c is a function of
+A_c, and
+random where the length of a round is (rounds.py). Then
+
+    y_c+ = y_c + sum_j eta_j r_j - (N / m) 1{c in S} gain_c delta_c,   z+ = Z r + X sigma+,
+
+so that in the mean y_c+ = F_c y_c + B_c r, F = I - gain Q, Q = E[kappa], B = eta - gain Q (chi - alpha A). Groups of
+identical agents are kept as the mean of the group, and an agent's deviation from it. Covariances go on by the mean map,
+which is two products, and a round adds what fluctuates: a linear function of second moments, of covariances and squares
+of means alike. So a variance is a sum of positive terms, never a difference.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import Floats
+from .linear import check_accuracy, smat, svec
+from .rounds import AgentRound
+
+
+class Covariances(NamedTuple):
+    """Views of one vector: of group means y : (n, n), n = K d; of z with them : (l, n), of z : (l, l), l numbers; of an
+    agent's deviation from its group : (K, d, d)."""
+
+    Y: Floats
+    zY: Floats
+    zz: Floats
+    own: Floats
+
+
+class Joint:
+    """A round on vectors of covariances of length `length`, and on means, one vector (y_1, ..., y_K, z)."""
+
+    def __init__(self, step: AgentRound) -> None:
+        self.step, c = step, step.coordinates
+        (K, d), size = step.shape, len(c.Z) * step.shape[1]
+        self.K, self.d, self.n, self.l = K, d, K * d, size
+        one = np.eye(d)
+        self.rho = np.kron(c.rho, one)  # (s, n): sigma of group means
+        self.alpha, self.chi, self.eta = (np.kron(a, one) for a in (c.alpha, c.chi, c.eta))  # (d, k d)
+        self.Z, self.X = np.kron(c.Z, one), np.kron(c.X, one)
+        self.C = self.chi - step.A @ self.alpha  # q = y + C r
+        moved = step.gain[:, None, None] * step.Q
+        self.moved, self.F, self.B = moved, one - moved, self.eta - moved @ self.C
+        self.count = step.moments.count[:, None, None]
+        at = np.arange(self.n).reshape(K, d)
+        self.blocks = at[:, :, None], at[:, None, :]
+        self.sizes = np.cumsum([self.n**2, size * self.n, size**2, K * d * d])
+
+    @property
+    def length(self) -> int:
+        return int(self.sizes[-1])
+
+    def parts(self, vector: Floats) -> Covariances:
+        """Its views."""
+        Y, zY, zz, own = np.split(vector, self.sizes[:-1])
+        n, size, d = self.n, self.l, self.d
+        return Covariances(Y.reshape(n, n), zY.reshape(size, n), zz.reshape(size, size), own.reshape(-1, d, d))
+
+    # --- means ------------------------------------------------------------------------------------------------------
+
+    def start(self, u: Floats, x: Floats) -> Floats:
+        """The means (y, z) of known u : (d,) and x : (K, d); refused where changes of x have too few digits of u."""
+        m, far, gain = self.step.moments, float(np.abs(x).max()), float(self.step.gain.min())
+        size = np.abs(u).max() + np.abs(m.theta_star).max() + far / max(np.abs(m.A_bar).max(), 1e-300)
+        lost = np.finfo(np.float64).eps * far / (gain * size) if far else 0.0
+        check_accuracy(float(lost), f"runs with eta H = {1 / gain:.1e}")
+        if not self.l:
+            return (x - self.step.coordinates.chi[0] * u).ravel()
+        return np.concatenate([x.ravel(), u, np.zeros(self.l - self.d)])
+
+    def read(self, means: Floats) -> tuple[Floats, Floats, Floats]:
+        """y : (K, d, ...), u : (d, ...) and x : (K, d, ...) of means : (n + l, ...)."""
+        y = means[: self.n].reshape(self.K, self.d, *means.shape[1:])
+        r = self.common(means)
+        return y, self.alpha @ r, y + self.chi @ r
+
+    def common(self, means: Floats) -> Floats:
+        """r : (k d, ...)."""
+        return np.concatenate([self.rho @ means[: self.n], means[self.n :]])
+
+    def mean(self, means: Floats) -> Floats:
+        """The means one round later."""
+        r = self.common(means)
+        y = ((self.F @ means[: self.n].reshape(self.K, self.d, 1))[..., 0] + self.B @ r).ravel()
+        return np.concatenate([y, self.Z @ r + self.X @ (self.rho @ y)])
+
+    # --- covariances ------------------------------------------------------------------------------------------------
+
+    def common_covariances(self, c: Covariances) -> tuple[Floats, Floats]:
+        """Cov(r, y) : (k d, n) and Cov(r) : (k d, k d)."""
+        sY = self.rho @ c.Y
+        rY = np.concatenate([sY, c.zY])
+        rs = rY @ self.rho.T
+        return rY, np.concatenate([rs, np.concatenate([rs[len(sY) :].T, c.zz])], axis=1)
+
+    def advance(self, vector: Floats) -> Floats:
+        """L C: what a round makes of covariances alone, of which it is a linear function."""
+        c, out = self._symmetric(self.parts(vector)), np.zeros(self.length)
+        rY, rr = self.common_covariances(c)
+        by_y, by_r = self._left(self.F, c.Y) + self._left(self.B, rY), self._left(self.F, rY.T) + self._left(self.B, rr)
+        Y, zY, zz, own = self.parts(out)
+        Y[:] = self._left(self.F, by_y.T) + self._left(self.B, by_r.T)  # Cov(y+, y) F^T + Cov(y+, r) B^T
+        own[:] = self.F @ c.own @ self.F.swapaxes(1, 2)
+        cross = rY.reshape(len(rY), self.K, self.d).transpose(1, 0, 2)  # Cov(r, y_k)
+        own_moments = self._second(rr, cross, self.diagonal(c.Y) + c.own)
+        self._fluctuate(own_moments, None if not self.step.random else self._of_q(c.Y, rY, rr), c.own, Y, own)
+        moved = self.Z @ by_r.T
+        zY[:] = moved + self.X @ (self.rho @ Y)
+        crossed = moved @ self.rho.T @ self.X.T
+        sY = self.rho @ Y @ self.rho.T
+        zz[:] = self.Z @ rr @ self.Z.T + crossed + crossed.T + self.X @ sY @ self.X.T
+        return out
+
+    def _symmetric(self, c: Covariances) -> Covariances:
+        """Without the asymmetry that rounding makes, which may grow where symmetric matrices do not; and without
+        deviations from a group of one."""
+        own = np.where(self.count > 1, (c.own + c.own.swapaxes(1, 2)) / 2, 0.0)
+        return Covariances((c.Y + c.Y.T) / 2, c.zY, (c.zz + c.zz.T) / 2, own)
+
+    def force(self, means: Floats, s: Floats, S: Floats, constant: float = 1.0) -> Floats:
+        """What a round adds around E[(y, z)] = means s, whose square is means S means^T; means : (n + l, r).
+
+        constant = 0 leaves out the noise that does not depend on them.
+        """
+        out = np.zeros(self.length)
+        Y, zY, zz, own = self.parts(out)
+        y, u, x = self.read(means)
+        w = np.concatenate([np.broadcast_to(u, x.shape), x], axis=1)  # (K, 2 d, r)
+        second = np.zeros((self.K, 2 * self.d + 1, 2 * self.d + 1))
+        second[:, :-1, :-1] = w @ S @ w.swapaxes(1, 2)
+        second[:, :-1, -1] = w @ s
+        second[:, -1, -1] = constant
+        of_q = None
+        if self.step.random:
+            q = (y + self.C @ self.common(means)).reshape(self.n, -1)
+            of_q = q @ S @ q.T
+        self._fluctuate(second, of_q, np.zeros_like(own), Y, own)
+        zY[:] = self.X @ (self.rho @ Y)  # of what is new in y+, which z+ sees
+        zz[:] = zY @ self.rho.T @ self.X.T
+        return out
+
+    def _left(self, M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
+        """M_k X_k of the rows of each group; where M is (K, d, m), X may have m rows for all groups."""
+        if len(X) == self.n and M.shape[2] == self.d:
+            X = X.reshape(self.K, self.d, -1)
+        out: NDArray[Any] = M @ X
+        return out.reshape(self.n, -1)
+
+    def diagonal(self, Y: Floats) -> Floats:
+        """(K, d, d)."""
+        return Y[self.blocks]
+
+    def _second(self, rr: Floats, cross: Floats, V: Floats) -> Floats:
+        """(K, 2 d + 1, 2 d + 1), of (u, x_c, 1) for an agent of each group; cross : Cov(r, y_k) : (K, k d, d)."""
+        d, out = self.d, np.zeros((self.K, 2 * self.d + 1, 2 * self.d + 1))
+        out[:, :d, :d] = self.alpha @ rr @ self.alpha.T
+        out[:, :d, d:-1] = self.alpha @ cross + self.alpha @ rr @ self.chi.T
+        crossed = self.chi @ cross
+        out[:, d:-1, d:-1] = V + crossed + crossed.swapaxes(1, 2) + self.chi @ rr @ self.chi.T
+        return out
+
+    def _of_q(self, Y: Floats, rY: Floats, rr: Floats) -> Floats:
+        """Cov(q) of group means : (n, n)."""
+        by_y, by_r = Y + self._left(self.C, rY), rY.T + self._left(self.C, rr)
+        return by_y + self._left(self.C, by_r.T).T
+
+    def _fluctuate(self, second: Floats, of_q: Floats | None, apart: Floats, Y: Floats, own: Floats) -> None:
+        """Add what a round adds: the noise of local steps of each agent, and what all see, its length and who takes
+        part.
+
+        second : of (u, x, 1); of_q, apart : second moments of q, of group means and of an agent's deviation from them
+        """
+        step, (alone, pair) = self.step, self.step.sampled
+        N = (1 + alone) * step.gain[:, None, None] ** 2 * smat((step.noise @ svec(second)[..., None])[..., 0], self.d)
+        for share, law in ((1 + pair, self._by_length), (pair, self._by_mean)):
+            found = None if of_q is None else law(of_q, apart)
+            if found is not None:
+                Y += share * found[0]
+                own += share * found[1]
+                N += (alone - pair) * (self.diagonal(found[0]) + found[1])
+        Y[self.blocks] += N / self.count
+        own += (1 - 1 / self.count) * N
+
+    def _by_mean(self, X: Floats, apart: Floats) -> tuple[Floats, Floats] | None:
+        """Second moments of gain Q q, of group means and apart from them, where who takes part is random."""
+        return self._both(self.moved, X, apart) if self.step.sampled[0] else None
+
+    def _by_length(self, X: Floats, apart: Floats) -> tuple[Floats, Floats] | None:
+        """The covariance of gain kappa q by a length that is random."""
+        if self._lengths is None:
+            return None
+        source, powers = self._lengths
+        both = self._both(source, X, apart)
+        for P in powers:
+            more = self._both(P, *both)
+            both = both[0] + more[0], both[1] + more[1]
+        return both
+
+    @cached_property
+    def _lengths(self) -> tuple[Floats, Floats] | None:
+        found = self.step.lengths
+        return None if found is None else (self.step.gain[:, None, None] * found[0], found[1])
+
+    def _both(self, M: Floats, X: Floats, apart: Floats) -> tuple[Floats, Floats]:
+        """M X M^T of all, and of each."""
+        return self._left(M, self._left(M, X).T), M @ apart @ M.swapaxes(1, 2)
+
+    # --- what is seen of them ---------------------------------------------------------------------------------------
+
+    def look(self, vector: Floats) -> Floats:
+        """The trace of Cov(u), and of the weighted mean of all Cov(x_c) : (2,)."""
+        second, d = self.second(vector), self.d
+        m = self.step.moments
+        spread = np.trace(second[:, d:-1, d:-1], axis1=1, axis2=2)
+        return np.array([np.trace(second[0, :d, :d]), m.count * m.weight @ spread])
+
+    def second(self, vector: Floats) -> Floats:
+        """Covariances of (u, x_c, 1) : (K, 2 d + 1, 2 d + 1), the upper blocks."""
+        c = self.parts(vector)
+        rY, rr = self.common_covariances(c)
+        cross = rY.reshape(len(rY), self.K, self.d).transpose(1, 0, 2)
+        return self._second(rr, cross, self.diagonal(c.Y) + c.own)
+
+    def unit(self) -> Floats:
+        """The vector of agents with covariance I that are independent of one another."""
+        return self.independent(np.broadcast_to(np.eye(self.d), self.F.shape))
+
+    def independent(self, V: Floats) -> Floats:
+        """The same with covariances V : (K, d, d), each to be divided by its group where it is the mean of one."""
+        out = np.zeros(self.length)
+        Y, zY, zz, own = self.parts(out)
+        Y[self.blocks] = V / self.count
+        own[:] = (1 - 1 / self.count) * V
+        zY[:] = self.X @ (self.rho @ Y)
+        zz[:] = zY @ self.rho.T @ self.X.T
+        return out

@@ -1,0 +1,326 @@
+"""The same moments as joint.py's in the eigenbases of the agents' mean matrices, at a cost that grows with their
+number.
+
+All matrices that carry an agent through a round are functions of its A_c. So in eigenbases, with i and j modes (of two
+different agents c and e) and the reduced coordinates y_c = x_c - chi u, u = -y_bar / chi,
+
+    Cov(y_i+, y_j+) = phi_ij Cov(y_i, y_j) + R_i b_j* + b_i R_j* + psi_ij (Q_i c_j* + c_i Q_j*),
+    f = 1 - gain kappa,   c = (chi - lambda) T,   b = -gain kappa c,   phi = f f* + psi,
+    R = f Cov(y, u) + b U / 2,   Q = Cov(y, u) + c U / 2,   U = Cov(u),
+
+T the rows of the inverse bases, kappa = (1 - (1 - eta lambda)^H) / lambda, or eta / (p + q eta lambda) in the mean over
+geometric lengths, q = 1 - p. psi is what all agents see; that of a common length is
+
+    gain^2 Cov_L(kappa_i, kappa_j) = s_i s_j* / (p + q (z_i + z_j* - z_i z_j*)),   z = eta lambda,
+    s = gain eta (p q)^(1/2) (1 - z) / (p + q z).
+
+In the limit Cov(y_i, y_j) is what is added to it over 1 - phi_ij, a positive definite kernel, of low rank too.
+So a
+pass over sums of it is linear in the number of agents, and GMRES finds the Cov(u, y_c) that a round leaves as they are.
+Curves are in nodes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, gmres
+
+from ..checks import Floats
+from . import tuning
+from .joint import Joint
+from .linear import Index, positive, smat, svec, symkron, triangle
+from .noiseless import powers_of
+from .rounds import AgentRound, agent_round
+
+Complexes = NDArray[np.complex128]
+
+
+def adjoint(X: Complexes) -> Complexes:
+    return X.conj().swapaxes(-1, -2)
+
+
+class ModalRound(Joint):
+    """What all of this shares: a round in eigenbases. `good` says whether these are worth it."""
+
+    def __init__(self, step: AgentRound) -> None:
+        super().__init__(step)
+        m, (K, d), p, eta = step.moments, step.shape, step.probability, step.stages.eta[:, None]
+        self.alone, self.pair = step.sampled
+        with np.errstate(all="ignore"):
+            value, basis = (x.astype(np.complex128)[m.table] for x in np.linalg.eig(m.A_bar))
+            self.V, self.T = basis, np.linalg.inv(basis)
+        lam = value.ravel()
+        gain, chi = np.repeat(step.gain, d), step.coordinates.chi[0]
+        if p is None:
+            steps = step.stages.steps
+            kappa = powers_of(value, eta, steps[:, None] if isinstance(steps, np.ndarray) else 1)[1].ravel()
+            self._s = self._z = np.zeros(0, np.complex128)
+        else:
+            z, q = (eta * value).ravel(), 1 - p
+            kappa = np.repeat(eta.ravel(), d) / (p + q * z)
+            self._s, self._z = gain * kappa * np.sqrt(p * q) * (1 - z), z
+        self.k = gain * kappa
+        self.f = 1 - self.k
+        rows = self.T.reshape(K * d, d)
+        self.c = (chi - lam)[:, None] * rows
+        self.b = -self.k[:, None] * self.c
+        self.rho_modes = np.concatenate([r * B for r, B in zip(step.coordinates.rho[0], self.V, strict=True)], axis=1)
+        self.zeta = chi - lam
+
+    @cached_property
+    def good(self) -> bool:
+        """Whether bases are well conditioned, and F and Q are in them what they are without them."""
+        with np.errstate(all="ignore"):
+            if not np.linalg.cond(self.V).max() < tuning.MAX_EIGENVECTOR_CONDITION:
+                return False
+            moved = (self.V * self.k.reshape(self.K, 1, self.d)) @ self.T
+            off = np.abs(moved - self.moved).max((1, 2))
+            return bool((off <= tuning.MODES_RESIDUAL * np.abs(self.moved).max((1, 2))).all())
+
+    def length_kernel(self, i: Any, j: Any) -> Complexes:
+        """gain^2 Cov_L(kappa_i, kappa_j*) of modes i and j."""
+        p, s, z = self.step.probability, self._s, self._z
+        assert p is not None
+        return np.asarray(s[i] * s[j].conj() / (p + (1 - p) * (z[i] + z[j].conj() - z[i] * z[j].conj())))
+
+    def psi(self, i: Any, j: Any) -> Any:
+        """What all see of the modes i and j of two agents."""
+        seen: Any = (1 + self.pair) * self.length_kernel(i, j) if self.step.probability is not None else 0.0
+        return seen + self.pair * self.k[i] * self.k[j].conj() if self.pair else seen
+
+    def phi(self, i: Any, j: Any) -> Complexes:
+        """The factor by which their covariance goes on."""
+        return np.asarray(self.f[i] * self.f[j].conj() + self.psi(i, j))
+
+    @cached_property
+    def own_kernels(self) -> tuple[Complexes, Any, Any]:
+        """phi and psi of the modes of one agent as if they were those of two : (K, d, d), and what is more of psi."""
+        at = np.arange(self.n).reshape(self.K, self.d)
+        i, j = at[:, :, None], at[:, None, :]
+        more: Any = 0.0
+        if self.alone:
+            more = (self.alone - self.pair) * self.k[i] * self.k[j].conj()
+            if self.step.probability is not None:
+                more = more + (self.alone - self.pair) * self.length_kernel(i, j)
+        return self.phi(i, j), self.psi(i, j), more
+
+    def to_modes(self, X: Floats) -> Complexes:
+        """Covariances of each agent in its basis : (K, d, d)."""
+        return self.T @ X @ adjoint(self.T)
+
+    def from_modes(self, X: Complexes) -> Floats:
+        """The inverse."""
+        return (self.V @ X @ adjoint(self.V)).real
+
+    def local_noise(self, U: Floats | float, uy: Floats | float, V: Floats | float) -> Floats:
+        """(K, d, d): the noise of local steps in y, for Cov(u), Cov(u, y_k) and Cov(y_k), real."""
+        cross = np.zeros((self.K, self.d, self.d)) + uy
+        second = self._second(np.zeros((self.d, self.d)) + U, cross, np.zeros_like(cross) + V)
+        return self._noise(second)
+
+    def _noise(self, second: Floats) -> Floats:
+        """The same for second moments of (u, x, 1) : (K, 2 d + 1, 2 d + 1)."""
+        factor = (1 + self.alone) * self.step.gain[:, None, None] ** 2
+        return factor * smat((self.step.noise @ svec(second)[..., None])[..., 0], self.d)
+
+    def blocks_of(self, A: Complexes, B: Complexes) -> Complexes:
+        """A_k B_k^H + B_k A_k^H of each agent; A, B : (n, e)."""
+        found = A.reshape(self.K, self.d, -1) @ adjoint(B.reshape(self.K, self.d, -1))
+        return found + adjoint(found)
+
+
+def factor(kernel: Callable[[Any, Any], Complexes], n: int) -> Complexes:
+    """L : (n, r) with L L^H the positive definite kernel(i, j) of n modes, to rounding; by pivoted Cholesky."""
+    every = np.arange(n)
+    left = kernel(every, every).real.copy()
+    if not left.min() > 0:
+        return np.zeros((n, 0), np.complex128)
+    first, L = left.max(), np.zeros((n, min(n, tuning.MAX_KERNEL_RANK)), np.complex128)
+    for r in range(L.shape[1]):
+        p = int(left.argmax())
+        if not left[p] > tuning.KERNEL_ROUNDING * first:
+            return L[:, :r].copy()
+        L[:, r] = (kernel(every, p) - L[:, :r] @ L[p, :r].conj()) / np.sqrt(left[p])
+        left -= np.abs(L[:, r]) ** 2
+        left[p] = 0
+    return L if L.shape[1] == n else np.zeros((n, 0), np.complex128)
+
+
+class Limit(ModalRound):
+    """The fixed point of a round in which all agents take part, as a linear equation for S_k = Cov(u, y_k) alone.
+
+    rate : by which the round is divided
+    """
+
+    def __init__(self, step: AgentRound, rate: float = 1.0) -> None:
+        super().__init__(step)
+        self.rate, at = rate, np.arange(self.n).reshape(self.K, self.d)
+        self.own = 1 / (rate - self.phi(at[:, :, None], at[:, None, :]))
+        self.kernels = [(factor(lambda i, j: 1 / (rate - self.phi(i, j)), self.n), self.f, self.b)]
+        if step.random:
+            seen = factor(lambda i, j: self.psi(i, j) / (rate - self.phi(i, j)), self.n)
+            self.kernels.append((seen, np.ones(self.n, np.complex128), self.c))
+        self._sums = [self._weighted(L, b) for L, _, b in self.kernels]
+
+    @cached_property
+    def good(self) -> bool:
+        return bool(super().good and not self.alone and all(L.shape[1] for L, _, _ in self.kernels))
+
+    def _weighted(self, L: Complexes, b: Complexes) -> tuple[Complexes, Complexes, Complexes]:
+        """What sums over all agents of rho_i L_i L_j* (R_i b_j* + b_i R_j*) need."""
+        d, r = self.d, L.shape[1]
+        rho_L = (self.rho_modes[:, None, :] * L.T[None]).reshape(d * r, self.n)
+        b_L = np.ascontiguousarray((L.conj()[:, :, None] * b.conj()[:, None, :]).reshape(self.n, r * d).T)
+        crossed = (rho_L @ b).reshape(d, r, d).transpose(0, 2, 1).reshape(d * d, r) @ adjoint(L)
+        return rho_L, b_L, crossed.reshape(d, d, self.n)
+
+    @cached_property
+    def _solve_own(self) -> Floats:
+        """(K, s, s): svec of what a round adds to an agent's own covariance, to the covariance itself."""
+        step, d, gain = self.step, self.d, self.step.gain[:, None, None]
+        s = d * (d + 1) // 2
+        left = self.rate * np.eye(s) - symkron(self.F) - gain**2 * step.noise[:, :, _of_x(d)]
+        if step.random:
+            source, alone = step.length_source
+            left -= np.linalg.solve(alone, symkron(gain * source))
+        return np.asarray(np.linalg.inv(left), np.float64)
+
+    def again(self, S: Floats, noise: Floats | float) -> tuple[Floats, Floats, Floats]:
+        """The S, U and V : (K, d, d) that belong to a given S; noise : (K, d, d), what a round adds to each agent."""
+        d, K, n = self.d, self.K, self.n
+        uy = (S @ adjoint(self.T)).transpose(1, 0, 2).reshape(d, n)
+        U = (uy @ adjoint(self.rho_modes)).real
+        U, yu, out = (U + U.T) / 2, adjoint(uy), np.zeros((d, n), np.complex128)
+        own = np.zeros((K, d, d), np.complex128)
+        for (_, h, b), (rho_L, b_L, crossed) in zip(self.kernels, self._sums, strict=True):
+            R = h[:, None] * yu + b @ (U / 2)
+            out += (rho_L @ R).reshape(d, -1) @ b_L + (crossed * R.conj().T).sum(1)
+            own += self.blocks_of(R, b) * (1.0 if h is self.f else self.own_kernels[1])
+        added = self.from_modes(own) + self.local_noise(U, S, 0.0) + noise
+        V = smat((self._solve_own @ svec(added)[..., None])[..., 0], d)
+        alone = (self.to_modes(V) - self.own * own) / self.count  # an agent is not two
+        blocks = self.rho_modes.reshape(d, K, d).transpose(1, 0, 2)
+        found = (out.reshape(d, K, d).transpose(1, 0, 2) + blocks @ alone) @ adjoint(self.V)
+        return found.real, U, V
+
+    def solve(self, noise: Floats, goal: float) -> tuple[Floats, Floats, Floats, float]:
+        """S, U and V of the fixed point, and its estimated error, which ought to be below `goal`.
+
+        It is what the residual amounts to if agents are like their average, relative to S, and ten times that. GMRES is
+        told of the slow modes that agents have in common by the same equation for one agent that is their average.
+        """
+        K, d = self.K, self.d
+        correct, S, error = self._common_modes(), np.zeros((K, d, d)), np.inf
+
+        def rest(v: Floats) -> Floats:
+            S = correct(v)
+            return (S - self.again(S, 0.0)[0]).ravel()
+
+        map_ = LinearOperator((K * d * d,) * 2, matvec=rest, dtype=np.float64)
+        found, U, V = self.again(S, noise)
+        for _ in range(tuning.GMRES_REFINEMENTS):
+            left = (found - S).ravel()
+            if not left.any():
+                return S, U, V, 0.0
+            reduction = max(tuning.GMRES_REDUCTION, goal / 100)
+            change = gmres(map_, left, rtol=reduction, atol=0.0, restart=tuning.GMRES_PASSES, maxiter=1)[0]
+            S = S + correct(change)
+            found, U, V = self.again(S, noise)
+            error = 10 * float(np.linalg.norm(correct((found - S).ravel())) / np.linalg.norm(S))
+            if error < goal or not np.isfinite(error):
+                break
+        return S, U, V, error
+
+    def _common_modes(self) -> Callable[[Floats], Floats]:
+        """What GMRES solves for, to S: where all agents are their average, it makes the equation the identity."""
+        m, stages, d = self.step.moments, self.step.stages, self.d
+        total = m.count * m.weight
+        average = replace(
+            m,
+            A_bar=np.tensordot(total, m.A_bar[m.table], 1)[None],
+            b_bar=np.tensordot(total, m.b_bar[m.table], 1)[None],
+            noise=(np.tensordot(total * m.weight, m.noise[m.table], 1) * m.n_agents)[None],
+            table=np.zeros(1, np.int64),
+            weight=np.array([1 / m.n_agents]),
+            count=np.array([m.n_agents]),
+        )
+        first = {name: getattr(stages, name)[:1] for name in ("eta", "gain")}
+        steps = stages.steps[:1] if isinstance(stages.steps, np.ndarray) else stages.steps
+        extra = np.zeros((d * d, d * d))
+        if len(m.table) > 1:
+            one = Limit(agent_round(average, replace(stages, steps=steps, **first)), self.rate)
+            columns = [one.again(e.reshape(1, d, d), 0.0)[0].ravel() for e in np.eye(d * d)]
+            extra = np.linalg.inv(np.eye(d * d) - np.stack(columns, axis=1)) - np.eye(d * d)
+        if not np.isfinite(extra).all():
+            extra = np.zeros((d * d, d * d))
+        return lambda v: (v.reshape(-1, d * d) + extra @ (total @ v.reshape(-1, d * d))).reshape(-1, d, d)
+
+    def definite(self, S: Floats, U: Floats, V: Floats) -> bool | None:
+        """Whether the covariances of all agents together are positive definite; None where rounding hides it."""
+        if self.n > tuning.DENSE_MODES:
+            return self._by_inertia(self._terms(S, U), V)
+        Y, _, _, own = self.parts(self.written(S, U, V))
+        verdicts = [positive(Y), *(positive(X) for X in own[self.step.moments.count > 1])]
+        return False if False in verdicts else None if None in verdicts else True
+
+    def _terms(self, S: Floats, U: Floats) -> list[tuple[Complexes, Complexes, Complexes]]:
+        """L, R and b of each kernel."""
+        yu = adjoint((S @ adjoint(self.T)).transpose(1, 0, 2).reshape(self.d, self.n))
+        return [(L, h[:, None] * yu + b @ (U / 2), b) for L, h, b in self.kernels]
+
+    def written(self, S: Floats, U: Floats, V: Floats) -> Floats:
+        """The fixed point as a vector of joint.py, all pairs of agents written out."""
+        out, every = np.zeros(self.length), np.arange(self.n)
+        Y, _, _, own = self.parts(out)
+        W = np.zeros((self.n, self.n), np.complex128)
+        for i, (_, R, b) in enumerate(self._terms(S, U)):
+            found = R @ adjoint(b)
+            W += (found + adjoint(found)) * (self.psi(every[:, None], every) if i else 1.0)
+        W /= self.rate - self.phi(every[:, None], every)
+        Y[:] = self._left(self.V, self._left(self.V, W).conj().T).real
+        own[:] = V - self.diagonal(Y)  # an agent is not two
+        Y[self.blocks] += own / self.count
+        own *= 1 - 1 / self.count
+        return out
+
+    def _by_inertia(self, terms: list[tuple[Complexes, Complexes, Complexes]], V: Floats) -> bool | None:
+        """The same without all pairs of agents.
+
+        The covariances are G J G^H beside blocks D_k / count_k, D_k = V_k - W_kk: G = (L R, L b) for all columns of
+        both,
+        and J swaps the two. If all D_k are positive definite, the whole is where J + G^H (count D^-1) G has as many
+        negative eigenvalues as J.
+        """
+        left, right = [], []
+        for L, R, b in terms:
+            L = L[:, np.linalg.norm(L, axis=0) > tuning.INERTIA_SHARE * np.linalg.norm(L)]
+            left.append((L[:, :, None] * R[:, None, :]).reshape(self.n, -1))
+            right.append((L[:, :, None] * b[:, None, :]).reshape(self.n, -1))
+        R, b = np.concatenate(left, axis=1), np.concatenate(right, axis=1)
+        try:
+            root = np.linalg.cholesky(self.to_modes(V) - self.blocks_of(R, b))
+        except np.linalg.LinAlgError:
+            return False
+        many = np.sqrt(self.count)
+        R, b = ((many * np.linalg.solve(root, X.reshape(self.K, self.d, -1))).reshape(self.n, -1) for X in (R, b))
+        size = np.sqrt(np.linalg.norm(R, axis=0) / np.maximum(np.linalg.norm(b, axis=0), 1e-300)) + 1e-300
+        G, one = np.concatenate([R / size, b * size], axis=1), np.eye(R.shape[1])
+        E = adjoint(G) @ G
+        scale = 1 / np.sqrt(1 + np.diagonal(E).real)
+        E += np.block([[0 * one, one], [one, 0 * one]])
+        values = np.linalg.eigvalsh(scale[:, None] * E * scale)
+        if not np.abs(values).min() > tuning.INERTIA_ROUNDING * np.abs(values).max():
+            return None
+        return bool((values < 0).sum() == len(one))
+
+
+def _of_x(d: int) -> Index:
+    """Where E[x x^T] stands in svec E[w w^T], w = (u, x, 1)."""
+    i, j = triangle(2 * d + 1)
+    return np.flatnonzero((i >= d) & (j < 2 * d))
