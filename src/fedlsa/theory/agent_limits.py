@@ -23,11 +23,7 @@ from .modes import Limit
 from .nodes import Nodes
 from .rounds import AgentRound
 
-ROUTES = (
-    "modes",
-    "krylov",
-    "dense",
-)  # the first is quickest by far, but wants eigenvectors, and all agents to take part
+ROUTES = ("modes", "krylov", "dense")  # the first is quickest by far, but wants eigenvectors and all agents
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +126,8 @@ def solve(
 ) -> Solution | str:
     """X by the first route that is accurate enough, and decides; "radius" where that shows that it does not settle.
 
-    noise : (K, d, d), what each round adds to each agent, independently; decides : whether X must be known as
-    definite or
-    as not; rate : by which a round is divided
+    noise : (K, d, d), what each round adds to each agent, independently; rate : by which a round is divided
+    decides : whether it must be known that X is definite, or that it is not
     """
     tried, best = list[str](), None
     for route in routes:
@@ -148,10 +143,8 @@ def solve(
         tried.append(f"{route} (error {found.error:.1e})")
     if best is not None:  # its error stands beside it
         return best
-    if (
-        tried and rate == 1 and radius(step) > tuning.CLEARLY_UNSTABLE
-    ):  # growing moments have badly conditioned equations
-        return "radius"
+    if tried and rate == 1 and radius(step) > tuning.CLEARLY_UNSTABLE:
+        return "radius"  # moments that grow have badly conditioned equations
     K, d = step.shape
     rule = f"the limit of second moments must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
     raise PrecisionError(f"{rule}; got {', '.join(tried) or 'no route'} for {K} groups of agents in dimension {d}")
@@ -274,8 +267,7 @@ def _radius_by_rates(step: AgentRound, value: float) -> float:
 
 
 def moment_map(step: AgentRound, u: Floats, x: Floats) -> Joint:
-    """A round on covariances from u and x : (K, d): at nodes where there are many modes and good ones, else all of
-    them."""
+    """A round on covariances, from u and x : (K, d): at nodes where modes are many and good, else on all of them."""
     if step.finite and step.reduced and step.shape[0] * step.shape[1] > tuning.JOINT_MODES:
         nodes = Nodes(step, u, x)
         if nodes.good:

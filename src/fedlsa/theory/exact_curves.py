@@ -6,12 +6,11 @@ ways that suits it, and its attribute `route` says which:
 
 - "powers of a round": without control variates, at a constant step size; "round by round" at others, and for averages;
 - "Krylov spaces": with control variates, many rounds at a constant step size, from a limit that is known well; else
-  "round by round"; both on the covariances of all agents (joint.py), or on nodes (modes.py) where there are many;
+  "round by round"; both on the covariances of all agents (joint.py), or on nodes (nodes.py) where there are many;
 - "states of chains", or "pairs of agents", along trajectories.
 
 What the recursions do not cover is refused; where moments are closed by an approximation, the result says so and
-carries
-an estimate of its error.
+carries an estimate of its error.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def exact(
     limit ||bias||^2 (th:2nd_moment_no_cv), with control variates 0; noise, the variance E||theta - mean||^2.
     And what it costs to get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and
     `plan` do. The attribute `start` names the start, `route` the computation; `rounding` estimates the relative error
-    that rounding leaves in it.
+    that rounding leaves in mse.
 
     Only exact errors of independent observations are split. Of a simulated run no part can be seen: lay its error over
     the exact curve. Along trajectories even equal agents, who do not drift, have a mean off theta_star, since

@@ -1,14 +1,12 @@
 """Means and covariances of all agents together, one round after the other: the readable form, in real numbers.
 
 Agents keep y_c, the server keeps z; both read r = (sigma, z), where sigma_j = sum_c rho_jc y_c are sums over agents.
-All
-of these are blocks of d numbers, and what is read of them has one number for each block:
+All of these are blocks of d numbers, and what is read of them has one factor for each block:
 
     u = sum_j alpha_j r_j,   x_c = y_c + sum_j chi_j r_j.
 
-Local steps end at u + delta_c, in the mean delta_c = kappa_c q_c with q_c = x_c - A_c u: kappa_c is a function of
-A_c, and
-random where the length of a round is (rounds.py). Then
+Local steps end at u + delta_c, in the mean delta_c = kappa_c q_c with q_c = x_c - A_c u. kappa_c is a function of A_c,
+and random where the length of a round is (rounds.py). gain_c is m / N times that of the method. Then
 
     y_c+ = y_c + sum_j eta_j r_j - (N / m) 1{c in S} gain_c delta_c,   z+ = Z r + X sigma+,
 
@@ -32,8 +30,11 @@ from .rounds import AgentRound
 
 
 class Covariances(NamedTuple):
-    """Views of one vector: of group means y : (n, n), n = K d; of z with them : (l, n), of z : (l, l), l numbers; of an
-    agent's deviation from its group : (K, d, d)."""
+    """Views of one vector.
+
+    Y : (n, n), of group means y, n = K d; zY : (l, n), of z with them; zz : (l, l), of the l numbers of z
+    own : (K, d, d), of an agent's deviation from its group
+    """
 
     Y: Floats
     zY: Floats
@@ -126,8 +127,7 @@ class Joint:
         return out
 
     def _symmetric(self, c: Covariances) -> Covariances:
-        """Without the asymmetry that rounding makes, which may grow where symmetric matrices do not; and without
-        deviations from a group of one."""
+        """Without what rounding makes and may grow: asymmetry, and deviations from a group of one."""
         own = np.where(self.count > 1, (c.own + c.own.swapaxes(1, 2)) / 2, 0.0)
         return Covariances((c.Y + c.Y.T) / 2, c.zY, (c.zz + c.zz.T) / 2, own)
 
@@ -179,8 +179,7 @@ class Joint:
         return by_y + self._left(self.C, by_r.T).T
 
     def _fluctuate(self, second: Floats, of_q: Floats | None, apart: Floats, Y: Floats, own: Floats) -> None:
-        """Add what a round adds: the noise of local steps of each agent, and what all see, its length and who takes
-        part.
+        """Add what a round adds: the noise of each agent's steps, and what all see, its length and who takes part.
 
         second : of (u, x, 1); of_q, apart : second moments of q, of group means and of an agent's deviation from them
         """

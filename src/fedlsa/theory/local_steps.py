@@ -9,7 +9,7 @@ map from svec(w w^T) to the covariance of u after h steps given w, steps compose
 
     M_{a+b} = M_b M_a,   G_{a+b} = G_b G_a,   D_{a+b} = G_b D_a + D_b symkron(M_a),
 
-so H steps cost O(log H) products , and only positive terms are ever added.
+so H steps cost O(log H) products, and only positive terms are ever added.
 """
 
 from __future__ import annotations
@@ -139,9 +139,8 @@ Kept = TypeVar("Kept")
 class Kinds:
     """What differs between agents in their local steps: J kinds of them, and which each of K groups is of.
 
-    table : (J,); eta : (J,), step sizes; steps : (J,), how many; x : (J, d), control variates that never change, or
-    None
-    kind : (K,), of each group
+    table : (J,); eta : (J,), step sizes; steps : (J,), how many; kind : (K,), of each group
+    x : (J, d), control variates that never change, or None
     """
 
     table: Index

@@ -91,9 +91,9 @@ def means_alone(form_in: Callable[[int], Joint], x: Floats, rounds: NDArray[np.i
 def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats | None:
     """The same, at a cost that hardly depends on how many rounds they are; None where it is not known to be accurate.
 
-    Covariances, measured from their limit, and squares of means stand on one vector. Covariances are divided by their
-    size, so that they are as accurate as the squares, however small the noise is. As long as they are a small
-    part of their limit, though not for more rounds than are cheap, it is one round by another.
+    Covariances, measured from their limit, and squares of means stand in one vector. Covariances are divided by their
+    size, so that they are as accurate as the squares, however small the noise is. As long as they are a small part of
+    their limit, rounds are computed one by one, as many as are cheap.
     """
     step, n, d = form.step, form.length, form.d
     try:
@@ -148,8 +148,7 @@ def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -
 class MeanSpace:
     """E[(y, z)] = Q s and its square Q S Q^T, S = s s^T, in the Krylov space Q of a mean under its map.
 
-    As many rounds as the space has dimensions are exact: they have (s, S), r + r^2 numbers, for all those of the
-    square.
+    As many rounds as the space has dimensions are exact. (s, S) has r + r^2 numbers, far fewer than the square itself.
     Dimensions in which no round leaves more than rounding are left out.
     """
 

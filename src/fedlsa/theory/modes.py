@@ -1,5 +1,4 @@
-"""The same moments as joint.py's in the eigenbases of the agents' mean matrices, at a cost that grows with their
-number.
+"""The moments of joint.py in the eigenbases of the agents' mean matrices, at a cost that grows with their number.
 
 All matrices that carry an agent through a round are functions of its A_c. So in eigenbases, with i and j modes (of two
 different agents c and e) and the reduced coordinates y_c = x_c - chi u, u = -y_bar / chi,
@@ -14,10 +13,9 @@ geometric lengths, q = 1 - p. psi is what all agents see; that of a common lengt
     gain^2 Cov_L(kappa_i, kappa_j) = s_i s_j* / (p + q (z_i + z_j* - z_i z_j*)),   z = eta lambda,
     s = gain eta (p q)^(1/2) (1 - z) / (p + q z).
 
-In the limit Cov(y_i, y_j) is what is added to it over 1 - phi_ij, a positive definite kernel, of low rank too.
-So a
-pass over sums of it is linear in the number of agents, and GMRES finds the Cov(u, y_c) that a round leaves as they are.
-Curves are in nodes.py.
+In the limit Cov(y_i, y_j) is what is added to it over 1 - phi_ij: 1 / (1 - phi_ij) is a positive definite kernel of low
+rank. So a pass over sums of it is linear in the number of agents, and GMRES finds the Cov(u, y_c) that a round leaves
+as they are. Curves are in nodes.py.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ def adjoint(X: Complexes) -> Complexes:
 
 
 class ModalRound(Joint):
-    """What all of this shares: a round in eigenbases. `good` says whether these are worth it."""
+    """A round in eigenbases, as limits and nodes share it. `good` says whether these are accurate enough."""
 
     def __init__(self, step: AgentRound) -> None:
         super().__init__(step)
@@ -293,9 +291,8 @@ class Limit(ModalRound):
         """The same without all pairs of agents.
 
         The covariances are G J G^H beside blocks D_k / count_k, D_k = V_k - W_kk: G = (L R, L b) for all columns of
-        both,
-        and J swaps the two. If all D_k are positive definite, the whole is where J + G^H (count D^-1) G has as many
-        negative eigenvalues as J.
+        both, and J swaps the two. If all D_k are positive definite, the whole is so where J + G^H (count D^-1) G has as
+        many negative eigenvalues as J.
         """
         left, right = [], []
         for L, R, b in terms:

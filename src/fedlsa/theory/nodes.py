@@ -1,7 +1,7 @@
 """Curves in eigenbases (modes.py), at a cost that grows with the number of agents and not with that of their pairs.
 
-As a function of j, Cov(y_i, y_j) is T_j times smooth functions of the second mode, so that it is kept at r
-nodes, modes from which all others are interpolated: 10 to 25, chosen and checked by trial functions.
+As a function of j, Cov(y_i, y_j) is T_j times smooth functions of the second mode. So it is kept at r nodes, modes from
+which all others are interpolated: 10 to 25, chosen and checked by trial functions.
 """
 
 from __future__ import annotations
@@ -19,14 +19,11 @@ from .rounds import AgentRound
 
 
 class Nodes(ModalRound):
-    """Covariances as V : (K, d, d), those of each agent in its basis, and a : (n, e, r), of which the covariance of
-    modes i
-    and j of two agents is
+    """Covariances as V : (K, d, d), those of each agent in its basis, and a : (n, e, r), those at nodes.
 
-        sum_ek a_iek (g_je c_jk)* + its counterpart, g = (T, and with a common law y_0), c : (n, r) interpolation from
-        nodes.
-
-    Means with a common law carry what they are at the nodes : (e, r), so that y_j = sum_ek g_je c_jk mean_ek.
+    The covariance of modes i and j of two agents is sum_ek a_iek (g_je c_jk)* and its counterpart. c : (n, r) is the
+    interpolation from nodes, and g : (n, e) is T, and beside it y_0 where there is something that all agents see. Then
+    means, too, carry what they are at the nodes : (e, r), so that y_j = sum_ek g_je c_jk mean_ek.
     """
 
     def __init__(self, step: AgentRound, u: Floats, x: Floats) -> None:
@@ -44,8 +41,7 @@ class Nodes(ModalRound):
         self.rho_g_c = self.rho_modes @ self.g_c.conj()
 
     def _choose(self) -> tuple[Index, Complexes, float]:
-        """Nodes, the interpolation from them, and its largest relative error on other functions than it was chosen
-        by."""
+        """Nodes, the interpolation from them, and its largest relative error on functions that did not choose them."""
         n = self.n
         some = self._spread(min(n, tuning.TRIAL_MODES))
         trial = self._trial(some[::2], 0)
@@ -96,7 +92,7 @@ class Nodes(ModalRound):
         growing = np.abs(self.own_kernels[0]).max() > 1  # an agent with itself, which no pair is, would hide the rest
         return bool(super().good and self.lost <= tuning.NODE_ERROR and not growing)
 
-    # --- means: with a common law, (y, mean_ek in real numbers) -----------------------------------------------------
+    # --- means: where all agents see something, (y, mean_ek in real numbers) ----------------------------------------
 
     def start(self, u: Floats, x: Floats) -> Floats:
         y = super().start(u, x)

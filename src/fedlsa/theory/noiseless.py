@@ -7,7 +7,7 @@ coordinates u = theta - theta_star, x_c = xi_c - xi_star_c, a round of H local s
 
 Where the A_c have eigenvectors, both are numbers in their basis, whatever H is: a round costs O(N d^2), and another
 step size costs nothing. Where they have none (or nearly none), powers cost O(N d^3 log H). The rounds of Scaffnew have
-random lengths, so it is random even here, and theory/controlled.py has its second moments.
+random lengths, so it is random even here: its second moments are in joint.py.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def suits(m: Moments, participants: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class NoiselessMap:
-    """A round of SCAFFLSA on (u, y_1, ..., y_K): what theory/pairs.py does to means, in any dimension.
+    """A round of SCAFFLSA on (u, y_1, ..., y_K): what joint.py does to means, in any dimension.
 
     y_k = x_k - gain u is written in the bases of `local`. Then y+ = x - gain u_hat, and nothing is conserved.
     """

@@ -95,8 +95,8 @@ def plan(
 
     Accuracy lasts: the RMSE is at most epsilon at the planned round and, from this start, at all later ones (`later`
     says how that was checked), not only where start and drift happen to cancel. From another start at the same distance
-    it may take more rounds. Budgets are spent on the smallest RMSE that lasts in the same sense. Of more than 8
-    different groups of agents, step size, local steps and rounds are those of a similar problem with 8, held to the
+    it may take more rounds. Budgets are spent on the smallest RMSE that lasts in the same sense. Of more than 10
+    different groups of agents, step size, local steps and rounds are those of a similar problem with 10, held to the
     exact error of the problem itself: a little more than the fewest rounds may come out.
 
     Exact moments decide up to dimension 20 (32 for FedLSA); beyond it, the explicit theorems, whose promise may be far

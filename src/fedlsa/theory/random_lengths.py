@@ -14,9 +14,8 @@ def random_steps(one: LocalSteps, Z: Floats, p: float) -> tuple[Floats, Floats]:
     """E[kappa] / eta : (M, d, d) and svec E[w w^T] to the mean over lengths of svec Cov(u_hat | L) : (M, s, S).
 
     Z : (M, d, d), eta A_bar. With D the noise of one step, R = p (I - q G)^-1 D + q R symkron(M). In w = (u, z) the
-    mean of
-    a step is u' = B u + C z and z' = z, so that the blocks of R, rows of which are symmetric matrices, follow one from
-    another. It is infinite where it diverges.
+    mean of a step is u' = B u + C z and z' = z, so that the blocks of R, rows of which are symmetric matrices, follow
+    one from another. It is infinite where it diverges.
     """
     q, n, d = 1 - p, one.M.shape[-1], (one.M.shape[-1] - 1) // 2
     tables, s = len(one.M), d * (d + 1) // 2
@@ -58,14 +57,14 @@ def shared_length(Z: Floats, p: float) -> tuple[Floats, Floats] | None:
 
     With B = I - Z, Z = eta A_bar, an agent's mean path is u_hat = u + eta sum_{h < L} B^h q:
 
-        Cov_L(u_hat, u_hat') = Y = sum_j C^j X C'^jT,   X = eta^2 p (1 - p) Psi q q'^T Psi'^T,   Psi = B (I - (1 - p)
-        B)^-1,
+        Cov_L(u_hat, u_hat') = Y = sum_j C^j X C'^jT,   C = (1 - p)^(1/2) B,
+        X = eta^2 p (1 - p) Psi q q'^T Psi'^T,   Psi = B (I - (1 - p) B)^-1.
 
-    with C = (1 - p)^(1/2) B.
     Nothing is subtracted, and no eigenvectors are needed: 2^j terms are had from the half of them, Y += Q_j Y Q_j'^T.
     The equation Y = C Y C'^T + X stays the same for any |c| < 1 when C becomes (C - c) (I - c C)^-1 and X goes through
     (1 - c^2)^(1/2) (I - c C)^-1 on both sides: with c amid the eigenvalues of C the sum has far fewer terms. They are
     spread by (1 - C) (1 + C)^-1, on which c acts as a factor. As each product is rounded, terms are digits lost.
+
     Returns that factor : (M, d, d) and powers : (J, M, d, d), those of the new C to 2^j. E = I - C and g = 1 - c are
     not rounded beside 1.
     """

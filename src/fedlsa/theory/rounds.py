@@ -1,7 +1,6 @@
 """A round of any method, from the stages that it declares (algorithms/stages.py): what it does to groups of agents.
 
-Coordinates are centred: u = theta - theta_star, x_c = xi_c - xi_star_c. Agent c ends its local steps at u + delta_c,
-where
+Coordinates are centred: u = theta - theta_star, x_c = xi_c - xi_star_c. Agent c ends its local steps at u + delta_c:
 
     delta_c = kappa_c q_c + noise,   q_c = x_c - A_c u,   kappa_c = eta sum_{h < H} (I - eta A_c)^h.
 
@@ -12,8 +11,7 @@ With S the m of N agents that take part, the server and the control variates go 
 
 and a server with memory by memory+ = server memory + change Delta, memory = (u, v, ...). Without control variates
 (gain 0, FedLSA) agents have no state, and a round is a map of the server's memory alone: `ServerRound`. With them it
-is an
-`AgentRound`, in coordinates in which nothing is conserved (`Coordinates`); joint.py and modes.py make moments of it.
+is an `AgentRound`, in coordinates in which nothing is conserved; joint.py, modes.py and nodes.py make moments of it.
 """
 
 from __future__ import annotations
@@ -58,9 +56,10 @@ from .random_lengths import one_less, over, random_steps, shared_length
 
 
 class Groups(NamedTuple):
-    """Agents of one table, weight, control variate and settings: moments of K groups, x = xi_0 - xi_star : (K, d),
-    and an
-    agent of each : (K,)."""
+    """K groups of agents that have one table, weight, control variate and settings.
+
+    x : (K, d), xi_0 - xi_star; agent : (K,), one of each group
+    """
 
     moments: Moments
     x: Floats
@@ -89,8 +88,11 @@ def groups_of(problem: Problem | Moments, algorithm: Algorithm, xi_0: ArrayLike 
 
 @dataclass(frozen=True, eq=False)
 class GroupStages:
-    """What the stages of a round say of K groups of agents: eta, gain : (K,); steps : (K,), or the law of their
-    number."""
+    """What the stages of a round say of K groups of agents.
+
+    eta, gain : (K,); steps : (K,), or the law of their number; server, change : as in `Linear`
+    deviation : the standard deviation of what agents add to their uploads
+    """
 
     eta: Floats
     steps: NDArray[np.int64] | Geometric
@@ -151,12 +153,11 @@ def upload_noise(noise: Floats, d: int, deviation: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class ServerRound:
-    """One round on v = (memory, 1): mean : (k d + 1, k d + 1) maps E[v], noise : (s, S) maps svec E[v v^T] to what it
-    adds.
+    """One round on v = (memory, 1).
 
-    What it adds is svec of the mean covariance of the memory given v. Where nothing is random, noise is None and all
-    that
-    follows is about means alone, in any dimension. d : of theta, which comes first
+    mean : (k d + 1, k d + 1), the map of E[v]; d : the dimension of theta, which comes first in the memory
+    noise : (s, S), svec E[v v^T] to svec of the mean covariance of the memory given v. Where nothing is random it is
+        None, and all that follows is about means alone, in any dimension
     """
 
     mean: Floats
@@ -322,8 +323,10 @@ def averaged_curve(
 
 
 class Coordinates(NamedTuple):
-    """What stands for u and x_c in joint.py: rho : (s, K) of sums over agents, alpha, chi, eta : (k,), Z : (l, k), X
-    : (l, s)."""
+    """What stands for u and x_c, in the letters of joint.py.
+
+    rho : (s, K), weights of sums over agents; alpha, chi, eta : (k,); Z : (l, k); X : (l, s)
+    """
 
     rho: Floats
     alpha: Floats
@@ -419,8 +422,7 @@ class AgentRound:
 
     @cached_property
     def length_source(self) -> tuple[Floats, Floats]:
-        """Of a random length: eta (p q)^(1/2) B (I - q B)^-1, B = I - eta A : (K, d, d), and I - q symkron(B) : (K,
-        s, s)."""
+        """Of a random length, with B = I - eta A: eta (p q)^(1/2) B (I - q B)^-1 : (K, d, d) and I - q symkron(B)."""
         p, Z = self.probability, self.stages.eta[:, None, None] * self.A
         assert p is not None
         K, alone = one_less(Z, p)
@@ -428,8 +430,7 @@ class AgentRound:
 
     @cached_property
     def lengths(self) -> tuple[Floats, Floats] | None:
-        """How a common random length correlates agents: source : (K, d, d) and powers : (J, K, d, d) of
-        `shared_length`."""
+        """How a common length correlates agents, by `shared_length`: source : (K, d, d), powers : (J, K, d, d)."""
         if self.probability is None:
             return None
         found = shared_length(self.stages.eta[:, None, None] * self.A, self.probability)

@@ -181,9 +181,8 @@ def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance:
     The algorithm's own step size is not used. 0 if no step size is found to be stable, infinity if all are. With one
     local step the stable step sizes are an interval. Otherwise they need not be: what is returned is the first change
     from stable to unstable among step sizes on a grid (four in each of the last three octaves), refined, so every step
-    size of the grid below it is stable; an unstable window between two of them would be missed. Of more than 8
-    different
-    groups of agents the grid is that of a similar problem with 8. A tolerance below 1e-12 is taken as 1e-12.
+    size of the grid below it is stable; an unstable window between two of them would be missed. Of more than 10
+    different groups of agents the grid is that of a similar problem with 10. A tolerance below 1e-12 is taken as 1e-12.
     """
     tolerance = max(checks.real("tolerance", tolerance, above=0, below=1), tuning.STEP_SIZE_DIGITS)
     m, algorithm, _ = _checked(problem, algorithm)

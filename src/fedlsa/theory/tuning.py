@@ -9,7 +9,6 @@ need not be chosen again for another machine.
 OUTCOMES_AT_ONCE = 2**20  # numbers of outcomes that are held at a time: 8 MB
 CACHED_OUTCOMES = 2**16  # the same where they are used at once: 0.5 MB; larger temporaries take fresh pages each time
 MAX_MOMENTS_BYTES = 4 * 2**30  # of second moments: compositions need several times as much
-COMPILED_FROM = 2**21  # d^4 numbers of all pairs: 16 MB; passes take 1 to 5 times as long in NumPy, compiling 5 s
 THREADS_FROM = 2**16  # numbers in a pass: a thread starts in 40 us (measured); so many numbers take 300 us
 TABLES_AT_ONCE = 12  # of local steps that are composed: 0.13 ms for 12 tables of FedLSA, 1.7 ms for 100 at a time
 
@@ -86,13 +85,6 @@ LIMIT_GOAL, STABILITY_GOAL = 1e-12, 1e-6  # error that routes to a limit aim at;
 MAX_LIMIT_ERROR = 1e-6  # up to which a limit is returned, with that error, where no route is accurate
 WRITTEN_OUT = 2000  # numbers of a state up to which a round is written out as a matrix: 32 MB
 NOISE_DEFINITE = 1e-6  # least eigenvalue of a round's noise, relative, that makes it as good a source as the identity
-PAIR_SERIES_POWER = (
-    1e-9  # norm of F^n from which on terms of stationary_pairs.py are left out: a share of 1e-18 of the sum
-)
-PAIR_SERIES_NUMBERS = 2**25  # in all its powers: 256 MB; and no more terms than groups, each takes less than a pair
-PAIR_SERIES_SHARE = (
-    8  # numbers of all agents' y for each of the series' terms, at least: eigenvalues of all take longer
-)
 INERTIA_ROUNDING = 1e-12  # of the largest eigenvalue, beyond which the sign of another one is clear
 GMRES_PASSES = 300  # over all agents, at most, before the residual is computed afresh: 20 to 50 are common
 GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-8, 4  # of the residual each time, and how often
