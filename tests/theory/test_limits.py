@@ -6,14 +6,15 @@ from dataclasses import replace
 import gallery
 import numpy as np
 import pytest
-from tables import round_of, skewed, turning
+from tables import round_of, skewed, tiny, turning
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import agent_limits, tuning
+from fedlsa.theory import agent_limits, moments, tuning
 from fedlsa.theory.joint import Joint
 from fedlsa.theory.modes import Limit, factor
 from fedlsa.theory.nodes import Nodes
+from fedlsa.theory.problem_moments import merged
 
 SLOW = "seventeen dimensions"  # for the twin
 ALL = [pytest.param(case, a, id=f"{name}-{type(a).__name__}") for name, case, a in gallery.everything() if name != SLOW]
@@ -227,6 +228,29 @@ def test_inertia_knows_a_limit_and_that_there_is_none_without_all_pairs(make, mo
         if share < 1:
             np.testing.assert_allclose(agent_limits.limit(step, ["krylov"]).U, end.U, rtol=1e-9)
             assert end.error <= 1e-9
+
+
+@pytest.mark.parametrize("make", [lambda e: fl.SCAFFLSA(e, 3), lambda e: fl.Scaffnew(e, 0.4)])
+def test_a_rate_is_above_the_radius_or_below_it(make, monkeypatch):
+    """Of a mode that all agents share, which no agent alone shows."""
+    step = round_of(tiny(4, 2, 3, 4, weights=[1.0, 2.0, 3.0, 2.0]), make(0.02))
+    radius = agent_limits.radius(step)
+    for modes in (tuning.DENSE_MODES, 0):
+        monkeypatch.setattr(tuning, "DENSE_MODES", modes)
+        margins = [agent_limits.margin(step, ["modes"], share * radius) for share in (1.1, 1.001, 0.999, 0.9)]
+        assert [margin > 0 for margin in margins] == [True, True, False, False], modes
+
+
+def test_a_similar_problem_with_few_groups_has_the_same_average_and_noise():
+    m = moments(tiny(12, 2, 3, 4, weights=np.linspace(1, 3, 12)))
+    few = merged(m, 3)
+    assert len(few.table) == 3
+    assert few.n_agents == 12
+    for name in ("A_bar", "b_bar"):
+        one, other = (np.tensordot(x.count * x.weight, getattr(x, name)[x.table], 1) for x in (m, few))
+        np.testing.assert_allclose(other, one, rtol=1e-13)
+    one, other = (np.tensordot(x.count * x.weight**2, x.noise[x.table], 1) for x in (m, few))
+    np.testing.assert_allclose(other, one, rtol=1e-12)
 
 
 def test_noise_in_few_directions_and_few_participants_have_a_limit_too():

@@ -136,6 +136,21 @@ def test_nodes_follow_agents_that_turn_or_are_skewed(of, eta, make, monkeypatch)
     np.testing.assert_allclose(found["noise"], want["variance"], rtol=1e-9)
 
 
+@pytest.mark.parametrize("a", [fl.SCAFFLSA(0.23, 5), fl.Scaffnew(0.23, 0.5)], ids=repr)
+def test_many_agents_that_grow_have_the_moments_of_all_covariances(a, monkeypatch):
+    """Where single agents grow, so do powers of what nodes are chosen by."""
+    rng, base = np.random.default_rng(0), np.array([[1.0, 3.0], [-3.0, 1.0]])
+    tables = [([1.0], [base + 0.1 * rng.standard_normal((2, 2))], [rng.standard_normal(2)]) for _ in range(69)]
+    problem = fl.problems.from_observations([*tables, ([0.5, 0.5], [base, base], [[0.0, 1.0], [1.0, 0.0]])])
+    fast = fl.theory.exact(problem, a, 9), fl.theory.radius(problem, a)
+    monkeypatch.setattr(tuning, "JOINT_MODES", 10**6)
+    slow = fl.theory.exact(problem, a, 9), fl.theory.radius(problem, a)
+    assert slow[1] > 1
+    assert fast[1] == pytest.approx(slow[1], rel=1e-8)
+    for name in ("mse", "noise", "psi"):
+        np.testing.assert_allclose(fast[0][name], slow[0][name], rtol=1e-9)
+
+
 @pytest.mark.parametrize("rounds", [3, 40])  # the second space holds every mean
 @pytest.mark.parametrize("a", METHODS, ids=repr)
 def test_means_in_a_krylov_space_force_a_round_as_they_do_themselves(a, rounds):

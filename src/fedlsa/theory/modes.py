@@ -251,8 +251,9 @@ class Limit(ModalRound):
         first = {name: getattr(stages, name)[:1] for name in ("eta", "gain")}
         steps = stages.steps[:1] if isinstance(stages.steps, np.ndarray) else stages.steps
         extra = np.zeros((d * d, d * d))
-        if len(m.table) > 1:
-            one = Limit(agent_round(average, replace(stages, steps=steps, **first)), self.rate)
+        step = agent_round(average, replace(stages, steps=steps, **first))
+        if len(m.table) > 1 and step.reduced:
+            one = Limit(step, self.rate)
             columns = [one.again(e.reshape(1, d, d), 0.0)[0].ravel() for e in np.eye(d * d)]
             extra = np.linalg.inv(np.eye(d * d) - np.stack(columns, axis=1)) - np.eye(d * d)
         if not np.isfinite(extra).all():

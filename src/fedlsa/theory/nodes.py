@@ -44,7 +44,9 @@ class Nodes(ModalRound):
         """Nodes, the interpolation from them, and its largest relative error on functions that did not choose them."""
         n = self.n
         some = self._spread(min(n, tuning.TRIAL_MODES))
-        trial = self._trial(some[::2], 0)
+        trial, other = self._trial(some[::2], 0), self._trial(some[1::2] if n > 1 else some, 1)
+        if not (np.isfinite(trial).all() and np.isfinite(other).all()):  # of modes that grow
+            return some[:1], np.ones((n, 1), np.complex128), np.inf
         if trial.shape[1] > 2 * tuning.MAX_NODES:  # random sums of them have the same span
             trial = trial @ np.random.default_rng(0).standard_normal((trial.shape[1], 2 * tuning.MAX_NODES))
         _, R, order = qr(trial.T, mode="economic", pivoting=True, check_finite=False)
@@ -52,7 +54,6 @@ class Nodes(ModalRound):
         r = max(1, int((size > tuning.NODE_ROUNDING * size[0]).sum()))
         c = np.zeros((n, r), np.complex128)
         c[order] = np.concatenate([np.eye(r), solve_triangular(R[:r, :r], R[:r, r:])], axis=1).T
-        other = self._trial(some[1::2] if n > 1 else some, 1)
         return order[:r], c, float(np.abs(c @ other[order[:r]] - other).max())
 
     def _spread(self, number: int) -> Index:

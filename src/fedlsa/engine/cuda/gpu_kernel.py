@@ -39,6 +39,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
     scaled = int(kind.scaled)
     stride = D * copies + (L * copies == 1)
     differ, K = int(kind.differ), kind.blocks
+    rows, beside = max(1, K), max(1, K - 1)  # of the server's memory, and of it beside theta: sizes are constants
     hooked, number = 0 if hook is None else 1, float32 if narrow else float64
     compiled_from = int(SOURCES, 16) >> 1  # a constant of the kernel: caches know kernels by their constants
     half = 8 if draws == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
@@ -83,8 +84,8 @@ def build(kind: Kind, hook: Any = None) -> Any:
         common = cuda.local.array(1 if stay else E, float64)
         kept = cuda.local.array(E if differ else 1, number)  # hat, before a step that may be none
         pulled = cuda.local.array(E if differ else 1, float64)  # the sum of w_c gain_c change_c
-        remembered = cuda.local.array((max(1, K - 1), E), float64)  # of the server, beside theta
-        fresh = cuda.local.array(max(1, K), float64)
+        remembered = cuda.local.array((beside, E), float64)  # of the server, beside theta
+        fresh = cuda.local.array(rows, float64)
         for i in range(E):
             theta[i] = state.theta[b * D + i * L + at]
             if not stay:
