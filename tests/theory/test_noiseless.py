@@ -10,6 +10,7 @@ import fedlsa as fl
 from fedlsa.theory import tuning
 from fedlsa.theory.noiseless import Modes, Powers, modes_of
 from fedlsa.theory.problem_moments import Moments
+from fedlsa.theory.rounds import groups_of
 from fedlsa.theory.search import MethodErrors
 
 moments_file = importlib.import_module("fedlsa.theory.problem_moments")  # the package's name for it is the function
@@ -62,7 +63,7 @@ def test_errors_are_those_of_exact_second_moments(kind, method):
     settings = ((0.3, 1, 20), (0.3, 4, 1), (0.05, 31, 9), (0.01, 200, 300))
 
     def found() -> tuple:
-        errors = MethodErrors(m, METHODS[method], start)
+        errors = MethodErrors(groups_of(m, fl.FedLSA(0.1, 1)), METHODS[method], start)
         scanned = [float(errors.cheap_part(np.array([0.7 * eta, eta]), H, T)[1].max()) for eta, H, T in settings]
         return errors.edge, [errors.single(0.3, t) for t in (1, 30)], [errors.error(*s) for s in settings], scanned
 
@@ -150,7 +151,7 @@ def test_budgets_of_rounds_and_of_steps_are_planned_in_many_dimensions(method):
 def test_no_choice_on_a_grid_needs_fewer_communications(method):
     problem, epsilon, most = noiseless("rotating", 5, 8), 0.01, 100
     plan = fl.plan(problem, epsilon=epsilon, max_samples=most, method=method, theta_0=problem.theta_star + 1)
-    law = MethodErrors(fl.theory.moments(problem), METHODS[method], np.ones(8))
+    law = MethodErrors(groups_of(problem, plan.algorithm), METHODS[method], np.ones(8))
     for T in range(1, plan.rounds):
         for H in (h for h in (1, 2, 3, 5, 8, 13, 21, 34) if h * T <= most):
             errors = [law.error(eta, H, T) for eta in np.geomspace(0.01, 1, 40) * law.edge]

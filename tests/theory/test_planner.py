@@ -276,9 +276,8 @@ def test_many_different_agents_are_looked_at_a_few_times_only(monkeypatch):
         X = rng.standard_normal((30, 2))
         sites.append((X, X @ (np.ones(2) + 0.2 * rng.standard_normal(2)) + rng.standard_normal(30)))
     problem, looked = fl.problems.regression(sites), []
-    real = search.round_on_pairs
-    watched = lambda m, a, eta: looked.append(len(m.table)) or real(m, a, eta)  # noqa: E731
-    monkeypatch.setattr(search, "round_on_pairs", watched)
+    real = search.agent_round
+    monkeypatch.setattr(search, "agent_round", lambda m, stages: looked.append(len(m.table)) or real(m, stages))
     plan = fl.plan(problem, 0.02, theta_0=np.zeros(2))
     assert plan.later <= 0.02
     assert max(looked) <= tuning.SEARCHED_GROUPS
@@ -306,15 +305,15 @@ def test_an_instance_keeps_its_own_settings_in_plans_and_trade_offs(monkeypatch)
 
 def test_a_step_size_whose_error_is_not_known_is_left_out(monkeypatch):
     problem = fl.problems.ring(agents=3, noise=0.3)
-    real, refused = search.round_on_pairs, []
+    real, refused = search.agent_round, []
 
-    def sometimes(m, a, eta):
-        if not refused or eta > 1.5 * refused[0]:
-            refused.append(eta)
+    def sometimes(m, stages):
+        if not refused or stages.eta[0] > 1.5 * refused[0]:
+            refused.append(stages.eta[0])
             raise fl.errors.PrecisionError("not known")
-        return real(m, a, eta)
+        return real(m, stages)
 
-    monkeypatch.setattr(search, "round_on_pairs", sometimes)
+    monkeypatch.setattr(search, "agent_round", sometimes)
     plan = fl.plan(problem, 0.1)
     assert refused
     assert plan.later <= 0.1

@@ -128,16 +128,16 @@ def plan(
         return replace(found, start=problem.start_label(theta_0))
     m = moments(problem)
     start = start_error(m, theta_0)
-    search = Search(m, wanted, start)
+    search = Search(problem, wanted, start)
     if epsilon is not None:
-        return replace(_lasting(m, search, epsilon, cap), start=m.start_label(theta_0))
+        return replace(_lasting(problem, search, epsilon, cap), start=m.start_label(theta_0))
     if samples is not None:  # more local steps save communications, not observations
         rounds, cap = int(samples), samples
     assert rounds is not None
     assert cap is not None
-    eta, H = search.smallest_error(int(cap) // rounds, rounds)
+    eta, H = search.smallest_error(max(1, int(cap / search.factor) // rounds), rounds)
     algorithm = with_steps(wanted, eta, H)
-    found = _by_exact_errors(m, algorithm, rounds, follow(m, algorithm, rounds, start))
+    found = _by_exact_errors(problem, algorithm, rounds, follow(problem, algorithm, rounds, start))
     return replace(found, start=m.start_label(theta_0))
 
 
@@ -153,12 +153,12 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     target = checks.real("epsilon", epsilon, above=0) ** 2
     m = moments(problem)
     start = start_error(m, theta_0)
-    T, eta = Search(m, FedLSA, start).fewest_samples(target)
+    T, eta = Search(problem, FedLSA, start).fewest_samples(target)
     algorithm = FedLSA(eta, 1)
-    T, seen = _since(m, algorithm, T, start, target)
+    T, seen = _since(problem, algorithm, T, start, target)
     if seen.since is None:
         raise ArgumentError(f"epsilon must be one that lasts once it is reached; got {epsilon:g}, and later more")
-    return replace(_by_exact_errors(m, algorithm, T, seen), start=m.start_label(theta_0))
+    return replace(_by_exact_errors(problem, algorithm, T, seen), start=m.start_label(theta_0))
 
 
 def planned_method(given: Any) -> Method:
@@ -183,16 +183,16 @@ def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
     return name == "scaffnew" or random(problem)
 
 
-def _lasting(m: Moments, search: Search, epsilon: float, cap: float | None) -> Plan:
+def _lasting(problem: Problem | Moments, search: Search, epsilon: float, cap: float | None) -> Plan:
     """A plan whose accuracy lasts: those of the search are held to the exact curve until one does."""
     goal = target = epsilon**2
     least, most = search.observations(epsilon, cap)
     for _ in range(tuning.PLAN_ATTEMPTS):
         eta, H, T = search.for_accuracy(goal, least, most)
         algorithm = with_steps(search.method, eta, H)
-        T, seen = _since(m, algorithm, T, search.start, target, most // H)
+        T, seen = _since(problem, algorithm, T, search.start, target, most // H)
         if seen.since == T:
-            return _by_exact_errors(m, algorithm, T, seen)
+            return _by_exact_errors(problem, algorithm, T, seen)
         if search.limits or search.merged:
             goal *= min(max(0.98 * target / seen.worst, 0.25), 0.98)
         search.limits = True
@@ -203,18 +203,18 @@ def _lasting(m: Moments, search: Search, epsilon: float, cap: float | None) -> P
 
 
 def _since(
-    m: Moments, algorithm: Algorithm, T: int, start: Floats, target: float, latest: float = math.inf
+    problem: Problem | Moments, algorithm: Algorithm, T: int, start: Floats, target: float, latest: float = math.inf
 ) -> tuple[int, Lasting]:
     """The round, T or a little later, since when a target holds, and the errors from there on; T if there is none."""
-    seen = follow(m, algorithm, T, start, target)
+    seen = follow(problem, algorithm, T, start, target)
     if seen.since is None or not T < seen.since <= latest:
         return T, seen
-    return seen.since, follow(m, algorithm, seen.since, start, target)
+    return seen.since, follow(problem, algorithm, seen.since, start, target)
 
 
-def _by_exact_errors(m: Moments, algorithm: Algorithm, T: int, seen: Lasting) -> Plan:
-    samples = float(T * round(algorithm.mean_steps))
-    return _priced(m, algorithm, T, samples, math.sqrt(seen.error), math.sqrt(seen.worst), "exact moments")
+def _by_exact_errors(problem: Problem | Moments, algorithm: Algorithm, T: int, seen: Lasting) -> Plan:
+    rmse, later = math.sqrt(seen.error), math.sqrt(seen.worst)
+    return _priced(problem, algorithm, T, float(round(seen.samples)), rmse, later, "exact moments")
 
 
 def _by_theorem(

@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA
+from ..algorithms.stages import Geometric
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
+from ..problems import Problem
 from . import agent_limits, krylov, noiseless, tuning
 from .exact_curves import exact_record
-from .linear import contracts, not_negative
-from .problem_moments import Moments, merged
-from .rounds import AgentRound, ServerRound, groups_of, round_of
+from .linear import not_negative
+from .many_rounds import one_by_one, without_noise
+from .problem_moments import Moments, merged, moments
+from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, groups_of, server_round
 from .stationary_limits import stability_limit, stationary
 
 Method = Algorithm | type[Algorithm]  # an instance keeps its other settings
@@ -50,11 +51,11 @@ class MethodErrors:
     edge : the largest step size below which single steps of all agents together converge
     """
 
-    def __init__(self, m: Moments, method: Method, start: Floats) -> None:
-        self.m, self.method, self.start, self.x = m, method, start, -m.xi_star[m.table]
-        self.kind = method if isinstance(method, type) else type(method)
+    def __init__(self, groups: Groups, method: Method, start: Floats) -> None:
+        self.groups, self.m, self.x = groups, groups.moments, groups.x
+        self.method, self.start, m = method, start, groups.moments
         self.errors = lru_cache(maxsize=None)(self._errors)
-        self._round = lru_cache(maxsize=1)(self._fedlsa_round)
+        self._round = lru_cache(maxsize=1)(self._any_round)
         self.average = np.tensordot(m.count * m.weight, m.A_bar[m.table], 1)
         value = np.linalg.eigvals(self.average)
         self.edge = float((2 * value.real / np.abs(value) ** 2).min()) if value.real.min() > 0 else 0.0
@@ -64,31 +65,33 @@ class MethodErrors:
     # --- single steps, with which all methods are FedLSA ---------------------------------------------------------
 
     def single(self, eta: float, t: int) -> float:
-        """The error after t single steps."""
+        """The error after t single steps of FedLSA."""
         if self.m.noiseless:
-            u = self._together.mean(self._together.times(self._together.powers(eta, t)[0], self._seen))
+            local = self._together
+            u = local.mean(local.times(local.powers(eta, t)[0], local.seen(self.start)))
             return float(u @ u)
-        (u,), (variance,) = self._round(eta, 1).curve(self.start, np.array([t]))
+        (u,), (variance,) = self._single_round(eta).curve(self.start, np.array([t]))
         return float(u @ u + variance)
 
     def single_limit(self, eta: float) -> float:
-        """The error of single steps in the limit, infinite where there is none, or none that is known."""
+        """The same in the limit, infinite where there is none, or none that is known."""
         if self.m.noiseless:
             return 0.0 if eta < self.edge else math.inf
         try:
-            mean, covariance, _ = self._round(eta, 1).limit
+            mean, covariance, _ = self._single_round(eta).limit
         except PrecisionError:  # of a system so badly conditioned that no number of rounds will do
             return math.inf
         error = float(np.trace(covariance) + mean @ mean)
         return error if math.isfinite(error) else math.inf
 
+    def _single_round(self, eta: float) -> ServerRound:
+        step = self._round(eta, 1, FedLSA)
+        assert isinstance(step, ServerRound)
+        return step
+
     @cached_property
     def _together(self) -> noiseless.Modes:
         return noiseless.modes_of(self.average[None], np.ones(1))
-
-    @cached_property
-    def _seen(self) -> Floats:
-        return self._together.seen(self.start)
 
     # --- the exact error -----------------------------------------------------------------------------------------
 
@@ -98,79 +101,60 @@ class MethodErrors:
 
     def _errors(self, eta: float, H: int, T: int, limit: bool = False) -> Floats:
         """(4,); infinite where they are not known."""
-        found = np.full(4, np.inf)
+        at, end = np.arange(T, T + 3), 0.0
         with np.errstate(all="ignore"):
             try:
-                if issubclass(self.kind, FedLSA) or (H == 1 and self.kind in (SCAFFLSA, Scaffnew)):
-                    step = self._round(eta, H)
-                    mean, variance = step.curve(self.start, np.arange(T, T + 3))
-                    end, covariance, _ = step.limit
-                    found[:3] = np.sum(mean**2, axis=1) + variance
-                    found[3] = end @ end + np.trace(covariance)
+                step = self._round(eta, H, self.method)
+                if isinstance(step, ServerRound):
+                    mean, variance = step.curve(self.start, at)
+                    bias, covariance, _ = step.limit
+                    end = float(bias @ bias + np.trace(covariance))
                 else:
-                    step_of_all = self._round_of_all(with_steps(self.method, eta, H), eta)
-                    for t, mse in enumerate(islice(self._each_round(step_of_all), T + 2), 1):
-                        if not mse < tuning.DIVERGED * float(self.start @ self.start):
-                            return np.full(4, np.inf)
-                        found[max(t - T, 0)] = mse
-                    found[3] = 0.0
-                    if limit and isinstance(step_of_all, AgentRound):
-                        found[3] = np.trace(agent_limits.limit(step_of_all).U)
+                    if isinstance(step, AgentRound):
+                        form = agent_limits.moment_map(step, self.start, self.x)
+                        values = one_by_one(lambda _: form, self.start, self.x, at)
+                        end = float(np.trace(agent_limits.limit(step).U)) if limit else 0.0
+                    else:
+                        quiet = step
+                        values = without_noise(lambda _: quiet, self.start, self.x, at)
+                    mean, variance = values[:, :-2], values[:, -2]
+                found = np.append(np.sum(mean**2, axis=1) + variance, end)
                 rounding = self.m.rounding(self.start, self.x, eta * H)
-                found = not_negative(np.where(np.isnan(found), np.inf, found), rounding, "mean squared errors")
+                return not_negative(np.where(np.isnan(found), np.inf, found), rounding, "mean squared errors")
             except (PrecisionError, np.linalg.LinAlgError):
                 return np.full(4, np.inf)
-        return found
 
-    def _fedlsa_round(self, eta: float, H: int) -> ServerRound:
-        a = FedLSA(eta, H) if self.kind in (SCAFFLSA, Scaffnew) else with_steps(self.method, eta, H)
-        step = round_of(groups_of(self.m, a), a, eta)
-        assert isinstance(step, ServerRound)
-        return step
-
-    def _round_of_all(self, a: Algorithm, eta: float) -> AgentRound | noiseless.NoiselessMap:
-        """A round of a method with control variates; where nothing is random, that of the means alone."""
-        if self.kind is SCAFFLSA and noiseless.suits(self.m, self.m.n_agents):
-            return noiseless.NoiselessMap(noiseless.local_powers(self.m), eta, round(a.mean_steps))
-        step = round_of(groups_of(self.m, a), a, eta)
-        assert isinstance(step, AgentRound)
-        return step
-
-    def _each_round(self, step: AgentRound | noiseless.NoiselessMap) -> Iterator[float]:
-        """E||u||^2 after 1, 2, ... rounds."""
-        if isinstance(step, AgentRound):
-            form = agent_limits.moment_map(step, self.start, self.x)
-            means, C = form.start(self.start, self.x), np.zeros(form.length)
-            while True:
-                C = form.advance(C) + form.force(means[:, None], np.ones(1), np.ones((1, 1)))
-                means = form.mean(means)
-                _, u, _ = form.read(means)
-                yield float(u @ u + form.look(C)[0])
-        vector = step.start(self.start, self.x)
-        while True:
-            vector = step.advance(vector)
-            yield step.error(vector)
+    def _any_round(self, eta: float, H: int, method: Method) -> ServerRound | AgentRound | noiseless.NoiselessMap:
+        """Control variates of agents that are alike cancel in the average of single steps."""
+        stages = stages_of(self.groups, with_steps(method, eta, H))
+        if H == 1 and alike(stages):
+            one = np.ones(len(stages.eta), np.int64)
+            stages = replace(stages, steps=one, gain=np.zeros_like(stages.gain))
+        if not stages.controlled:
+            return server_round(self.m, stages, self.x)
+        if stages.quiet(self.m):
+            return noiseless.NoiselessMap(noiseless.local_powers(self.m), eta, H)
+        return agent_round(self.m, stages)
 
     # --- the part of it that is cheap at many step sizes at once --------------------------------------------------
 
     def cheap_part(self, etas: Floats, H: int, T: int) -> Floats:
-        """Squared means at all step sizes : (E, 4); nothing where the method is not known well enough for that.
+        """Squared means at all step sizes : (E, 4); nothing where the server has a memory, or agents are not alike.
 
-        Of Scaffnew, whose means say little, it is what is left of the start where all agents are their average.
+        With random lengths, where means say little, it is what is left of the start where all agents are their average.
         """
+        stages = stages_of(self.groups, with_steps(self.method, self.edge, H))
+        if not (alike(stages) and stages.server.shape == (1, 1) and stages.change[0] == 1):
+            return np.zeros((len(etas), 4))
         with np.errstate(all="ignore"):
-            if self.kind is Scaffnew and H > 1:
-                found = self._random_lengths(etas, 1 / H, T)
-            elif self.kind in (FedLSA, SCAFFLSA, Scaffnew):
-                found = self._means(etas, H, T)
-            else:
-                return np.zeros((len(etas), 4))
+            means = self._random_lengths if self.method.random_lengths and H > 1 else self._means
+            found = means(etas, H, T)
         return np.where(np.isfinite(found), found, np.inf)
 
-    def _random_lengths(self, etas: Floats, p: float, T: int) -> Floats:
+    def _random_lengths(self, etas: Floats, H: int, T: int) -> Floats:
         """In the eigenbasis of the average, E[(1 - eta l_i)^L (1 - eta l_j*)^L] of a geometric L, to the T."""
-        value, basis = self._eigen
-        if basis is None:
+        p, (value, basis) = 1 / H, np.linalg.eig(self.average.astype(complex))
+        if not np.linalg.cond(basis) < tuning.MAX_EIGENVECTOR_CONDITION:
             return np.zeros((len(etas), 4))
         u = np.linalg.solve(basis, self.start.astype(complex))
         step = 1 - etas[:, None] * value
@@ -180,55 +164,34 @@ class MethodErrors:
         later = [np.sum(both**t * size, axis=(1, 2)).real for t in (T, T + 1, T + 2)]
         return np.stack([*later, np.zeros(len(etas))], axis=1)
 
-    @cached_property
-    def _eigen(self) -> tuple[NDArray[np.complex128], NDArray[np.complex128] | None]:
-        value, basis = np.linalg.eig(self.average.astype(complex))
-        return value, basis if np.linalg.cond(basis) < tuning.MAX_EIGENVECTOR_CONDITION else None
-
     def _means(self, etas: Floats, H: int, T: int) -> Floats:
-        local, (K, d) = noiseless.local_powers(self.m), self.x.shape
-        power, kappa = local.powers(etas.reshape(-1, *[1] * local.value.ndim), H)  # type: ignore[arg-type]
-        own, share = local.own(self.x), local.share[:, None]
-        frozen = self.kind is FedLSA or H == 1  # control variates cancel in the average of single steps
-        gain = 0.0 if frozen else 1 / (etas * H)[:, None, None]
-
-        def times(factor: noiseless.Factor, y: Floats) -> Floats:
-            if isinstance(local, noiseless.Powers):
-                return np.asarray((factor @ y[..., None])[..., 0], np.float64)
-            if local.partner is None:
-                return np.asarray(factor * y, np.float64)
-            other = np.take_along_axis(y, np.broadcast_to(local.partner, y.shape), axis=2)
-            return np.asarray(factor.real * y - factor.imag * other, np.float64)
+        """Rounds of all step sizes at once, each with agents of its own."""
+        local, (K, d), E = noiseless.local_powers(self.m), self.x.shape, len(etas)
+        own = [1] * (local.value.ndim - 1)
+        partner = None if local.partner is None else np.tile(local.partner, (E, 1))
+        every = replace(local, value=np.tile(local.value, (E, *own)), partner=partner)
+        power, kappa = every.powers(np.repeat(etas, K).reshape(-1, *own), H)  # type: ignore[arg-type]
+        gain = np.zeros(E) if H == 1 else with_steps(self.method, self.edge, H).gain(etas, np.full(E, H))
+        by_agent, share = np.repeat(gain, K)[:, None], np.tile(local.share, E)[:, None]
 
         def seen(u: Floats) -> Floats:
-            return (u @ local.to.T).reshape(len(u), K, d)
+            return (u @ local.to.T).reshape(E * K, d)
 
         def advance(u: Floats, x: Floats) -> tuple[Floats, Floats]:
-            hat = times(power, seen(u)) + times(kappa, x)
-            new = (share * hat).reshape(len(u), K * d) @ local.back.T
-            return new, x if frozen else x + gain * (seen(new) - hat)
+            hat = every.times(power, seen(u)) + every.times(kappa, x)
+            new = (share * hat).reshape(E, K * d) @ local.back.T
+            return new, x + by_agent * (seen(new) - hat) if gain.any() else x
 
-        u, x = np.tile(self.start, (len(etas), 1)), np.tile(own, (len(etas), 1, 1))
-        if frozen and d <= tuning.SCANNED_DIM:
-            M = np.zeros((len(etas), d + 1, d + 1))
-            if isinstance(local, noiseless.Powers):
-                M[:, :d, :d] = np.tensordot(local.share, power, (0, 1))
-            else:
-                back, factor = np.repeat(local.share, d) * local.back, power.reshape(len(etas), 1, K * d)
-                M[:, :d, :d] = back * factor.real @ local.to
-                if local.partner is not None:
-                    M[:, :d, :d] -= (
-                        back
-                        * factor.imag
-                        @ np.take_along_axis(local.to.reshape(K, d, d), local.partner[..., None], axis=1).reshape(
-                            K * d, d
-                        )
-                    )
+        u, x = np.tile(self.start, (E, 1)), np.tile(local.own(self.x), (E, 1))
+        if not gain.any() and d <= tuning.SCANNED_DIM:
+            M = np.zeros((E, d + 1, d + 1))
+            for j, e in enumerate(np.eye(d)):
+                M[:, :d, j] = advance(np.tile(e, (E, 1)), np.zeros_like(x))[0]
             M[:, :d, d], M[:, d, d] = advance(np.zeros_like(u), x)[0], 1
             P, v = np.linalg.matrix_power(M, T), np.append(self.start, 1.0)
             later = [P @ v, P @ M @ v, P @ M @ M @ v, np.linalg.matrix_power(P, 64) @ v]
             return np.stack([np.sum(w[:, :d] ** 2, axis=1) for w in later], axis=1)
-        found = np.zeros((len(etas), 4))
+        found = np.zeros((E, 4))
         for t in range(1, T + 3):
             u, x = advance(u, x)
             if t >= T:
@@ -236,16 +199,32 @@ class MethodErrors:
         return found
 
 
+def stages_of(groups: Groups, a: Algorithm) -> GroupStages:
+    """What a round of a method at a constant step size is made of."""
+    m = groups.moments
+    return GroupStages.of(a.stages(float(a.eta(np.zeros(1, np.int64))[0]), m.n_agents), m, groups.agent)
+
+
+def alike(stages: GroupStages) -> bool:
+    """Whether all agents have the same step size, gain and number of steps."""
+    same = isinstance(stages.steps, Geometric) or np.ptp(stages.steps) == 0
+    return bool(same and np.ptp(stages.eta) == 0 and np.ptp(stages.gain) == 0)
+
+
 @dataclass(frozen=True)
 class Lasting:
-    """The error at the planned round, the largest from there on, and the first round from which a target holds."""
+    """The error at the planned round, the largest from there on, and the first round from which a target holds.
+
+    samples : expected observations per agent up to the planned round
+    """
 
     error: float
     worst: float
     since: int | None
+    samples: float
 
 
-def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math.inf) -> Lasting:
+def follow(problem: Problem | Moments, a: Algorithm, T: int, start: Floats, target: float = math.inf) -> Lasting:
     """Mean squared errors of a plan from u_0 = start : (d,), and since when they stay within the target.
 
     An error may cross a target by luck, where what is left of the start and the drift of the method cancel, and exceed
@@ -256,22 +235,29 @@ def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math
     """
     if type(a) is SCAFFLSA and a.local_steps == 1:  # control variates cancel in the average of single steps
         a = FedLSA(a.step_size, 1)
-    rounds = _later_rounds(m, a, T)
-    record = exact_record(m, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())
-    found = record["data_vars"]["mse"][1]
-    end = _limit(m, a)
+    groups = groups_of(problem, a)
+    m, (K, d), stages = groups.moments, groups.x.shape, stages_of(groups, a)
+    quiet = stages.quiet(m)
+    rounds = _later_rounds(T, 1 if not stages.controlled else max(K * d * d, 5000) if quiet else 4 * K * K * d**3)
+    record = exact_record(problem, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())["data_vars"]
+    found = record["mse"][1]
+    if (
+        stages.controlled and quiet
+    ):  # in any dimension: it has no bias, and settles where the largest Ritz value says so
+        step = noiseless.NoiselessMap(noiseless.local_powers(m), float(stages.eta[0]), round(a.mean_steps))
+        some = np.random.default_rng(0).standard_normal(K * d)
+        grows = krylov.radius(lambda y: step.mean(y.reshape(K, d)).ravel(), some, restarts=1)[0] >= 1
+        end = math.inf if grows else 0.0
+    else:
+        end = stationary(problem, a).mse
     over = np.flatnonzero(found > target)
     since = int(rounds[0]) if not len(over) else None if over[-1] == len(rounds) - 1 else int(rounds[over[-1] + 1])
-    return Lasting(float(found[0]), float(max(found.max(), end)), since if end <= target else None)
+    worst, samples = float(max(found.max(), end)), float(record["samples"][1][0])
+    return Lasting(float(found[0]), worst, since if end <= target else None, samples)
 
 
-def _later_rounds(m: Moments, a: Algorithm, T: int) -> NDArray[np.int64]:
-    """The planned round and those after it that are looked at."""
-    K, d = len(m.table), m.dim
-    if not isinstance(a, Scaffnew) and noiseless.suits(m, a.taking_part(m.n_agents)):
-        cost = max(K * d * d, 5000)
-    else:
-        cost = 1 if isinstance(a, FedLSA) else 4 * K * K * d**3
+def _later_rounds(T: int, cost: float) -> NDArray[np.int64]:
+    """The planned round and those after it that are looked at; cost : multiplications in a round."""
     most = T + max(4, int(tuning.MAX_FOLLOWING_WORK / cost))
     near = np.arange(T, 1 + min(2 * T + 32, T + tuning.FOLLOWED_ROUNDS, most))
     ratio, times = tuning.FOLLOWED_RATIO, max(tuning.FOLLOWED_UNTIL * T / near[-1], 1)
@@ -279,40 +265,25 @@ def _later_rounds(m: Moments, a: Algorithm, T: int) -> NDArray[np.int64]:
     return np.unique(np.append(near, far[far <= most].astype(np.int64)))
 
 
-def _limit(m: Moments, a: Algorithm) -> float:
-    """The mean squared error in the limit, infinite where there is none."""
-    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a.taking_part(m.n_agents)):
-        step = noiseless.NoiselessMap(noiseless.local_powers(m), float(a.eta(np.zeros(1, np.int64))[0]), a.local_steps)
-        return 0.0 if _settles(step) else math.inf
-    return stationary(m, a).mse
-
-
-def _settles(step: noiseless.NoiselessMap) -> bool:
-    """Whether a noiseless round of SCAFFLSA contracts; with many agents by the largest Ritz value."""
-    shape = step.local.value.shape[:2]
-
-    def again(y: Floats) -> Floats:
-        return step.mean(y.reshape(shape)).ravel()
-
-    n = math.prod(shape)
-    if n <= tuning.NOISELESS_WRITTEN_OUT:
-        return contracts(np.stack([again(e) for e in np.eye(n)], axis=1))
-    return krylov.radius(again, np.random.default_rng(0).standard_normal(n), restarts=1)[0] < 1
-
-
 class Search:
-    """Step sizes, round lengths and rounds of one method on given moments, from u_0 = theta_0 - theta_star.
+    """Step sizes, round lengths and rounds of one method from u_0 = theta_0 - theta_star.
 
     Step sizes are edge 2^-x. Of many different agents it is those of a similar problem with few.
 
+    factor : observations of an agent in each local step, more or less than 1 where agents have lengths of their own
     limits : whether errors of methods with control variates are those in the limit too
     """
 
-    def __init__(self, m: Moments, method: Method, start: Floats) -> None:
+    def __init__(self, problem: Problem | Moments, method: Method, start: Floats) -> None:
         self.start, self.method, self.limits = start, method, False
-        self.merged = len(m.table) > tuning.SEARCHED_GROUPS and not m.noiseless
-        self.errors = MethodErrors(merged(m, tuning.SEARCHED_GROUPS) if self.merged else m, method, start)
-        self.name, self.edge = self.errors.kind.name, self.errors.edge
+        a = with_steps(method, 0.1, 1)
+        groups, factors = groups_of(problem, a), a.agent_factors(moments(problem).n_agents)
+        m, self.factor = groups.moments, 1.0 if factors is None else float(np.mean(factors[1]))
+        self.merged = factors is None and len(m.table) > tuning.SEARCHED_GROUPS and not m.noiseless
+        if self.merged:
+            groups = groups_of(merged(m, tuning.SEARCHED_GROUPS), a)
+        self.errors = MethodErrors(groups, method, start)
+        self.name, self.edge = method.name, self.errors.edge
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
         self._known: Known = []  # of the last search over step sizes
@@ -340,7 +311,7 @@ class Search:
             most = tuning.ERROR_TOO_LARGE * (target or min(best[0], float(self.start @ self.start)))
             prior = float(self._prior(x[i : i + 1])[0])
             known.append((float(x[i]), np.log(np.maximum((np.minimum(errors, most) - part[i]) / prior, 1e-9))))
-        if not (self.errors.m.noiseless and self.errors.kind.random_lengths):  # where all variance is that of lengths
+        if not (self.errors.m.noiseless and self.method.random_lengths):  # where all variance is that of lengths
             self._known = known or self._known
         return best
 
@@ -348,7 +319,7 @@ class Search:
         """What errors are at least, the largest of each step size; known : x and log(rest / prior)."""
         prior, ratio = self._prior(x)[:, None], np.full((len(x), 4), math.log(tuning.LEAST_SHARE))
         if known:
-            usual = tuning.STEEPEST_LENGTHS if self.errors.kind.random_lengths else tuning.STEEPEST_REST
+            usual = tuning.STEEPEST_LENGTHS if self.method.random_lengths else tuning.STEEPEST_REST
             steep = (usual if part.any() else tuning.STEEPEST_ERROR) * math.log(2)
             ratio = np.max([ratio - steep * np.abs(x - k)[:, None] for k, ratio in known], axis=0)
         return np.asarray(np.max(np.minimum(part + prior * np.exp(ratio), 1e300), axis=1), np.float64)
@@ -438,7 +409,7 @@ class Search:
             begin = float(np.linalg.norm(self.start))
             raise ArgumentError(f"epsilon must be below the error at the start, {begin:g}; got {epsilon:g}")
         least, _ = self.fewest_samples(epsilon**2)
-        most = tuning.DEFAULT_BUDGET * least if cap is None else int(cap)
+        most = tuning.DEFAULT_BUDGET * least if cap is None else int(cap / self.factor)
         if most < least:
             raise ArgumentError(
                 f"max_samples must allow {self.name} to reach epsilon, about {least} observations; got {most}"
@@ -483,7 +454,7 @@ class Search:
     def _lengths(self, T: int, least: int, most: int) -> list[int]:
         """Local steps to try in T rounds: the most that there may be, and fewer."""
         top, fewest = most // T, max(1, least // (tuning.FEWER_SAMPLES * T))
-        ratio = tuning.LENGTHS_RATIO if T <= tuning.TYPICAL_ROUNDS and not self.errors.kind.random_lengths else 2
+        ratio = tuning.LENGTHS_RATIO if T <= tuning.TYPICAL_ROUNDS and not self.method.random_lengths else 2
         steps = math.ceil(math.log(top / fewest) / math.log(ratio)) if top > fewest else 0
         some = {round(top * (fewest / top) ** (k / max(steps, 1))) for k in range(steps + 1)}
         return sorted(some | set(range(fewest, min(top, tuning.SHORT_LENGTHS) + 1)), reverse=True)
