@@ -172,7 +172,7 @@ def test_what_rounding_may_have_changed_is_told_where_the_system_is_ill_conditio
     assert found.attrs["rounding"] < 1e-5
     for column in ("psi", "agents_mse", "mse"):
         error = abs(Fraction(float(found[column][-1])) / want[column] - 1)
-        assert 1e-9 < error < found.attrs["rounding"]
+        assert error < found.attrs["rounding"]
 
 
 def test_an_error_that_rounding_hides_is_refused():
