@@ -369,7 +369,8 @@ class Search:
         """What the rest of an error is taken for until it is known: the limit of single steps."""
         known = [(k, limit) for k, limit in self._singles if 0 < limit < math.inf]
         if not known:
-            return 1e-12 * float(self.start @ self.start) * 2.0**-x
+            least = 1e-12 if self.method.random_lengths else 1e-32  # without noise there is none but rounding
+            return least * float(self.start @ self.start) * 2.0**-x
         at, limit = np.array(known).T
         return np.asarray(np.exp(np.interp(x, at, np.log(limit * 2.0**at))) * 2.0**-x, np.float64)
 
