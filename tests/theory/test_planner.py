@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import gallery
 import numpy as np
 import pytest
+from own_steps import OwnStepsFedLSA, OwnStepsSCAFFLSA
+from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
@@ -301,6 +303,20 @@ def test_an_instance_keeps_its_own_settings_in_plans_and_trade_offs(monkeypatch)
     assert {(p.rounds, p.samples) for p in found} == {(usual.rounds, usual.samples)}
     with pytest.raises(ArgumentError, match="method must have no participants"):
         fl.plan(problem, 0.1, method=OwnSettings(0.1, 10, remark=7.0, participants=2))
+
+
+OWN_METHODS = [MomentumSCAFFLSA(0.1, 1), MomentumFedLSA(0.1, 1), OwnStepsSCAFFLSA(0.1, 1), OwnStepsFedLSA(0.1, 1)]
+
+
+@pytest.mark.parametrize("given", OWN_METHODS, ids=lambda a: type(a).__name__)
+def test_servers_that_remember_and_agents_with_steps_of_their_own_are_planned(given):
+    problem = fl.problems.ring(agents=3, noise=0.3)
+    plan = fl.plan(problem, 0.5, method=given)
+    curve = fl.theory.exact(problem, plan.algorithm, plan.rounds + 20, record=[plan.rounds, plan.rounds + 20])
+    assert type(plan.algorithm) is type(given)
+    assert plan.rmse == pytest.approx(np.sqrt(curve["mse"].values[0]), rel=1e-9)
+    assert np.sqrt(curve["mse"].values[1]) <= plan.later * (1 + 1e-9) <= 0.5 * (1 + 1e-9)
+    assert plan.samples == round(float(curve["samples"].values[0]))
 
 
 def test_a_step_size_whose_error_is_not_known_is_left_out(monkeypatch):

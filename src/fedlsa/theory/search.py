@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from . import agent_limits, krylov, noiseless, tuning
 from .exact_curves import exact_record
 from .linear import not_negative
 from .many_rounds import one_by_one, without_noise
-from .problem_moments import Moments, merged, moments
+from .problem_moments import Moments, merged
 from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, groups_of, server_round
 from .stationary_limits import stability_limit, stationary
 
@@ -128,8 +128,7 @@ class MethodErrors:
         """Control variates of agents that are alike cancel in the average of single steps."""
         stages = stages_of(self.groups, with_steps(method, eta, H))
         if H == 1 and alike(stages):
-            one = np.ones(len(stages.eta), np.int64)
-            stages = replace(stages, steps=one, gain=np.zeros_like(stages.gain))
+            stages = replace(stages, steps=np.ones(len(self.x), np.int64), gain=np.zeros(len(self.x)))
         if not stages.controlled:
             return server_round(self.m, stages, self.x)
         if stages.quiet(self.m):
@@ -147,8 +146,7 @@ class MethodErrors:
         if not (alike(stages) and stages.server.shape == (1, 1) and stages.change[0] == 1):
             return np.zeros((len(etas), 4))
         with np.errstate(all="ignore"):
-            means = self._random_lengths if self.method.random_lengths and H > 1 else self._means
-            found = means(etas, H, T)
+            found = (self._random_lengths if self.method.random_lengths and H > 1 else self._means)(etas, H, T)
         return np.where(np.isfinite(found), found, np.inf)
 
     def _random_lengths(self, etas: Floats, H: int, T: int) -> Floats:
@@ -213,15 +211,12 @@ def alike(stages: GroupStages) -> bool:
 
 @dataclass(frozen=True)
 class Lasting:
-    """The error at the planned round, the largest from there on, and the first round from which a target holds.
-
-    samples : expected observations per agent up to the planned round
-    """
+    """The error at the planned round, the largest from there on, and the first round from which a target holds."""
 
     error: float
     worst: float
     since: int | None
-    samples: float
+    samples: float  # expected, per agent, up to the planned round
 
 
 def follow(problem: Problem | Moments, a: Algorithm, T: int, start: Floats, target: float = math.inf) -> Lasting:
@@ -277,8 +272,9 @@ class Search:
     def __init__(self, problem: Problem | Moments, method: Method, start: Floats) -> None:
         self.start, self.method, self.limits = start, method, False
         a = with_steps(method, 0.1, 1)
-        groups, factors = groups_of(problem, a), a.agent_factors(moments(problem).n_agents)
-        m, self.factor = groups.moments, 1.0 if factors is None else float(np.mean(factors[1]))
+        groups = groups_of(problem, a)
+        m, factors = groups.moments, a.agent_factors(groups.moments.n_agents)
+        self.factor = 1.0 if factors is None else float(np.mean(factors[1]))
         self.merged = factors is None and len(m.table) > tuning.SEARCHED_GROUPS and not m.noiseless
         if self.merged:
             groups = groups_of(merged(m, tuning.SEARCHED_GROUPS), a)
@@ -438,9 +434,7 @@ class Search:
         low, high, stride = 0, min(tuning.TYPICAL_ROUNDS, most), 1
         while not enough(high):
             if high == most:
-                raise ArgumentError(
-                    f"max_samples must allow {self.name} to reach epsilon, more than {most}; got {most}"
-                )
+                raise ArgumentError(f"max_samples must allow {self.name} to reach epsilon; got {most}, which do not")
             low, high, stride = high, min(most, high + stride), 2 * stride
         while high - low > 1:
             middle = (low + high) // 2
@@ -473,9 +467,8 @@ class Search:
             middle = (low + H) // 2
             if low and target < above < math.inf and reached < target:  # where a line in logarithms meets the target
                 share = math.log(above / target) / math.log(above / reached)
-                middle = min(
-                    max(round(low * (H / low) ** share), low + 1, low + (H - low) // 8), H - 1 - (H - low) // 8
-                )
+                room = (H - low) // 8
+                middle = min(max(round(low * (H / low) ** share), low + max(1, room)), H - 1 - room)
             error, best = self.best_step(middle, T, target)
             if error <= target:
                 eta, H, reached = best, middle, error
@@ -496,11 +489,12 @@ class Search:
 
     def _polished(self, eta: float, H: int, T: int, fine: bool = False) -> float:
         """The step size nearby with the smallest error."""
+
+        def error(x: float) -> float:
+            return self.errors.error(self.edge * 2.0**-x, H, T, self.limits)
+
         x = math.log2(self.edge / eta)
         for width in (1 / 32, 1 / 128, 1 / 1024, 1 / 8192)[: None if fine else 2]:
-            while (best := min((x, x - width, x + width), key=partial(self._error_at, H=H, T=T))) != x:
+            while (best := min((x, x - width, x + width), key=error)) != x:
                 x = best
         return self.edge * 2.0**-x
-
-    def _error_at(self, x: float, H: int, T: int) -> float:
-        return self.errors.error(self.edge * 2.0**-x, H, T, self.limits)
