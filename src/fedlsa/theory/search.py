@@ -484,7 +484,8 @@ class Search:
 
     def smallest_error(self, H: int, T: int) -> tuple[float, int]:
         """Step size and local steps with the smallest error after T rounds of at most H steps that lasts."""
-        _, eta, H = min((*self.best_step(h, T), h) for h in self._lengths(T, H * T, H * T))
+        found = [(*self.best_step(h, T), h) for h in self._lengths(T, H * T, H * T)]
+        _, eta, H = min(each for each in found if not math.isnan(each[1]))
         return self._polished(eta, H, T, fine=True), H
 
     def _polished(self, eta: float, H: int, T: int, fine: bool = False) -> float:
