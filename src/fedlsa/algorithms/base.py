@@ -169,7 +169,7 @@ class Algorithm(Settings, ABC):
         if both.min() <= 0:
             raise ArgumentError(f"agent_factors of {name} must be above 0; got {both.min():g}")
         each = np.maximum(1, np.rint(np.outer(received, g))).astype(np.int64)
-        if each.min() < thin:
+        if each.min(initial=thin) < thin:
             rule = f"agent_factors of {name} must leave each agent {thin} observations, or a round makes no update"
             raise ArgumentError(f"{rule}; got {each.min()}")
         return np.outer(eta, f), each
