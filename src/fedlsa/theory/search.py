@@ -60,7 +60,8 @@ class MethodErrors:
         value = np.linalg.eigvals(self.average)
         self.edge = float((2 * value.real / np.abs(value) ** 2).min()) if value.real.min() > 0 else 0.0
         if not m.noiseless and self.edge:
-            self.edge = stability_limit(m, FedLSA(0.1, 1), tolerance=1e-9)
+            edge = stability_limit(m, FedLSA(0.1, 1), tolerance=1e-9)
+            self.edge = float(f"{edge:.6g}")  # step sizes are shares of it: the same ones on every processor
 
     # --- single steps, with which all methods are FedLSA ---------------------------------------------------------
 
