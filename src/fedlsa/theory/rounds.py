@@ -126,10 +126,11 @@ class GroupStages:
 
     def quiet(self, m: Moments) -> bool:
         """Whether nothing is random, all agents are alike in their steps and the server has no memory."""
-        alike = np.ptp(self.eta) == 0 and not isinstance(self.steps, Geometric) and np.ptp(self.steps) == 0
+        if isinstance(self.steps, Geometric) or np.ptp(self.eta) > 0 or np.ptp(self.steps) > 0:
+            return False
+        usual = not self.controlled or bool((self.gain == 1 / (self.eta * self.steps)).all())
         plain = self.server.shape == (1, 1) and self.change[0] == 1
-        usual = not self.controlled or bool((self.gain == 1 / (self.eta * self.steps)).all()) if alike else False
-        return alike and plain and usual and not self.deviation and noiseless.suits(m, self.participants)
+        return bool(plain and usual and not self.deviation and noiseless.suits(m, self.participants))
 
 
 def upload_noise(noise: Floats, d: int, deviation: float) -> Floats:

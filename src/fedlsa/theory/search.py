@@ -4,8 +4,7 @@ The error as a function of the step size has several valleys, longer rounds are 
 be worse, so none of that is taken for granted. What makes a search affordable is that an error has two parts. One, the
 square of the mean, has the valleys, and is cheap at many step sizes at once. The rest, variances, takes exact second
 moments, but is smooth in the step size. So for given rounds the first is scanned over all step sizes, the rest is
-interpolated from a few, and the exact error is computed where the sum of both is least, until it is enough or the
-sum says that it cannot be.
+interpolated from a few, and the exact error is computed where the sum of both is least, until it is enough or hopeless.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ class MethodErrors:
         value = np.linalg.eigvals(self.average)
         self.edge = float((2 * value.real / np.abs(value) ** 2).min()) if value.real.min() > 0 else 0.0
         if not m.noiseless and self.edge:
-            edge = stability_limit(m, FedLSA(0.1, 1), tolerance=1e-9)
-            self.edge = float(f"{edge:.6g}")  # step sizes are shares of it: the same ones on every processor
+            self.edge = float(f"{stability_limit(m, FedLSA(0.1, 1), 1e-9):.6g}")  # the same on every processor
 
     # --- single steps, with which all methods are FedLSA ---------------------------------------------------------
 
@@ -485,8 +483,8 @@ class Search:
 
     def smallest_error(self, H: int, T: int) -> tuple[float, int]:
         """Step size and local steps with the smallest error after T rounds of at most H steps that lasts."""
-        found = [(*self.best_step(h, T), h) for h in self._lengths(T, H * T, H * T)]
-        _, eta, H = min(each for each in found if not math.isnan(each[1]))
+        each = ((*self.best_step(h, T), h) for h in self._lengths(T, H * T, H * T))
+        _, eta, H = min(found for found in each if not math.isnan(found[1]))
         return self._polished(eta, H, T, fine=True), H
 
     def _polished(self, eta: float, H: int, T: int, fine: bool = False) -> float:
