@@ -159,7 +159,10 @@ class Algorithm(Settings, ABC):
         return tuple(stage for stage in stages if stage is not None)
 
     def of_agents(self, eta: Floats, received: Lengths, thin: int, agents: int) -> tuple[Floats, Lengths]:
-        """Step sizes and observations of rounds, (T,) each, as those of the agents: (T, N) where these differ."""
+        """Step sizes and observations of rounds as those of the agents: (T, N) where these differ.
+
+        eta, received : (T,), of each round; thin : the observations of an update; agents : N
+        """
         factors, name = self.agent_factors(agents), type(self).__name__
         if factors is None:
             return eta, received
