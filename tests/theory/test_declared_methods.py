@@ -111,3 +111,32 @@ def test_a_server_that_remembers_nothing_has_the_limit_of_the_plain_one(make):
     np.testing.assert_allclose(other.U, one.U, rtol=0, atol=1e-10 * np.abs(one.U).max())
     assert agent_limits.radius(kept) == pytest.approx(agent_limits.radius(plain), rel=1e-9)
     assert agent_limits.settles(kept)
+
+
+def test_what_holds_of_the_papers_methods_alone_is_refused_to_others():
+    """A theorem, a trajectory or an iteration of SCAFFLSA says nothing of SCAFFLSA with momentum."""
+    problem = fl.problems.garnet(agents=2, states=3, features=2, seed=1)
+    a = MomentumSCAFFLSA(0.01, 2)
+    for call in (
+        lambda: fl.theory.exact(problem, a, 3, sampling=fl.Markov()),
+        lambda: fl.theory.exact_iterations(problem, a, 3),
+        lambda: fl.theory.bound(problem, a, 3),
+        lambda: fl.theory.td_bound(problem, a, 3),
+        lambda: fl.theory.markov_block(problem, a, 3, 0.1),
+        lambda: fl.theory.complexity(problem, a, 0.1),
+    ):
+        with pytest.raises(fl.errors.ArgumentError, match="must be one of FedLSA, SCAFFLSA, Scaffnew; got Momentum"):
+            call()
+
+
+def test_a_method_with_control_variates_of_some_agents_is_refused():
+    problem = fl.problems.garnet(agents=2, states=3, features=2, seed=1)
+
+    class Some(OwnStepsSCAFFLSA):
+        supports = frozenset({"theory"})
+
+        def gain(self, eta, updates):
+            return np.where(eta == eta.min(), 0.0, 1 / (eta * updates))
+
+    with pytest.raises(fl.errors.ArgumentError, match="gain must be above 0 for all agents, or 0 for all"):
+        fl.theory.stationary(problem, Some(0.01, 2))

@@ -15,7 +15,7 @@ METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAF
 
 
 def supporting(what: str) -> dict[str, type[Algorithm]]:
-    """The methods, by name, that support what a room needs: "theory", "plan", "fit" or "network"."""
+    """The methods, by name, that support what a room needs: "theory", "plan", "fit", "network" or "paper"."""
     return {name: kind for name, kind in METHODS.items() if what in kind.supports}
 
 

@@ -29,7 +29,8 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..value_objects import Settings
 from .stages import LONGEST_ROUND, Geometric, Lengths, Linear, Local, Private, Sample, Shared, Stage
 
-EVERYTHING = frozenset({"theory", "plan", "fit", "network"})  # what a method can support beyond being simulated
+# what a method can support beyond being simulated; "paper": what the paper proves of its own methods, and trajectories
+EVERYTHING = frozenset({"theory", "plan", "fit", "network", "paper"})
 
 
 @dataclass(frozen=True, repr=False)

@@ -380,7 +380,7 @@ def markov_block(
     (H T)^2 Delta_corr, must be epsilon^2: so delta = epsilon^4 / ((H T)^4 Delta_corr^2); the square is not printed.
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
-    eta = constant_step(algorithm)
+    eta = constant_step(method("algorithm", algorithm, "paper"))
     if not isinstance(algorithm, FixedRounds):
         raise ArgumentTypeError(f"algorithm must have rounds of fixed length; got {checks.show(algorithm)}")
     T, eps = checks.integer("rounds", rounds, at_least=1), checks.real("epsilon", epsilon, above=0)
@@ -473,7 +473,7 @@ def markov_bound(
 
 def _checked(problem: Any, given: Any, rounds: Any, record: Any, thin: int = 1) -> tuple[Algorithm, float, Rounds]:
     checks.instance("problem", problem, Problem, "a fedlsa problem")
-    algorithm = method("algorithm", given, "theory")
+    algorithm = method("algorithm", given, "paper")
     eta = constant_step(algorithm)
     if isinstance(algorithm, FedLSA) and thin > algorithm.local_steps:
         raise ArgumentError(f"thin must be at most local_steps, {algorithm.local_steps}; got {thin}")

@@ -81,7 +81,7 @@ def complexity(
     theta_0 : (d,), by default `problem.start`
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
-    name = method if isinstance(method, str) else method_class("method", method, "plan").name
+    name = method if isinstance(method, str) else method_class("method", method, "paper").name
     name = checks.choice("method", name.lower() if name.lower() in RECIPES else name, RECIPES)
     eps = checks.real("epsilon", epsilon, above=0)
     known, start = constants(problem), start_distance(problem, theta_0)

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, results
-from ..algorithms import Scaffnew
+from ..algorithms import Scaffnew, method_class
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
@@ -69,6 +69,7 @@ def exact_iterations(
     agents_mse and mse, and in noise relative to mse; where it would be above 0.1% there is a PrecisionError.
     """
     given = checked_method(moments(problem), algorithm, IID())
+    method_class("algorithm", given, "paper")
     checks.instance("algorithm", given, Scaffnew, "a Scaffnew: other methods have nothing between communications")
     m, x, _ = groups_of(problem, given, xi_0)
     taking_part = algorithm.taking_part(m.n_agents)

@@ -124,6 +124,7 @@ def plan(
         if cap < rounds:
             raise ArgumentError(f"max_samples must be at least rounds, {rounds}; got {cap:g}")
     if beyond_exact(problem, name):
+        method_class("method", wanted, "paper")  # theorems speak of no other
         found = _by_theorem(problem, name, epsilon, rounds, cap if samples is None else samples, theta_0)
         return replace(found, start=problem.start_label(theta_0))
     m = moments(problem)
@@ -178,7 +179,7 @@ def planned_method(given: Any) -> Method:
 
 def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
     """Whether the dimension is too large for exact moments, where something is random."""
-    if not (isinstance(problem, Problem) and problem.dim > MAX_EXACT_DIM[name]):
+    if not (isinstance(problem, Problem) and problem.dim > MAX_EXACT_DIM.get(name, MAX_EXACT_DIM["scaffnew"])):
         return False
     return name == "scaffnew" or random(problem)
 

@@ -444,6 +444,8 @@ class AgentRound:
 def agent_round(m: Moments, stages: GroupStages, steady: bool = True) -> AgentRound:
     """A round with control variates, of K groups of agents."""
     gain, d, t = stages.participants / m.n_agents * stages.gain, m.dim, m.table
+    if not (gain > 0).all():
+        raise ArgumentError(f"gain must be above 0 for all agents, or 0 for all; got {stages.gain.min():g}")
     if isinstance(stages.steps, Geometric):
         eta, p = float(stages.eta[0]), stages.steps.probability
         one = Kinds(np.arange(len(m.A_bar)), np.full(len(m.A_bar), eta), np.ones(1, np.int64), None, t)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import checks
-from ...algorithms import Algorithm, FedLSA, FixedRounds, Scaffnew
+from ...algorithms import Algorithm, FedLSA, FixedRounds, Scaffnew, method_class
 from ...checks import Floats
 from ...errors import ArgumentError
 from ...problems import Problem
@@ -149,6 +149,7 @@ def _check_memory(problem: Problem, layout: JointLayout, maps: int, rounds: int,
 def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
     """Refuse what has no moments along trajectories here, and what `simulate` refuses."""
     chain, N, start = problem.chain, problem.n_agents, sampling.start
+    method_class("algorithm", algorithm, "paper")
     if chain is None:
         raise ArgumentError(
             "sampling must be IID() for exact moments of a problem without a transition kernel; got Markov() "
