@@ -112,7 +112,7 @@ def test_many_different_agents_have_the_limit_that_their_rounds_tend_to(problem,
     assert type(usual) is (Nodes if route == "modes" else Joint)
     for form in {usual, Joint(step)}:  # nothing is taken on trust: the moments stay as they are
         vector, no_means = found.solution.vector(form), 0 * form.start(*start)[:, None]
-        again = form.advance(vector) + form.force(no_means, np.zeros(1), np.zeros((1, 1)))
+        again = form.advance(vector) + form.force(no_means)(np.zeros(1), np.zeros((1, 1)))
         np.testing.assert_allclose(form.second(again), form.second(vector), rtol=0, atol=1e-11 * np.abs(vector).max())
 
 

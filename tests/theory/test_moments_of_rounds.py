@@ -58,7 +58,7 @@ def test_every_form_of_a_round_is_that_of_the_twin(a, participants):
     for form in all_forms:
         means, vector = form.start(u, x), np.zeros(form.length)
         for _ in range(2):
-            vector, means = form.advance(vector) + form.force(means[:, None], *ONE), form.mean(means)
+            vector, means = form.advance(vector) + form.force(means[:, None])(*ONE), form.mean(means)
         _, got_u, got_x = form.read(means[: form.n + form.l])
         np.testing.assert_allclose(got_u, mean[twin.u], rtol=1e-12)
         second = form.second(vector)
@@ -82,7 +82,7 @@ def test_all_pairs_of_agents_have_the_covariances_of_the_twin(a):
     means, vector = form.start(u, -m.xi_star[m.table]), np.zeros(form.length)
     for _ in range(2):
         state = twin.round(*state)
-        vector, means = form.advance(vector) + form.force(means[:, None], *ONE), form.mean(means)
+        vector, means = form.advance(vector) + form.force(means[:, None])(*ONE), form.mean(means)
     E = np.eye(twin.n)
     y = [E[x] - step.gain[0] * E[twin.u] for x in twin.x]
     groups = [[0], [1, 2], [3], [4, 5, 6]]
@@ -161,8 +161,8 @@ def test_means_in_a_krylov_space_force_a_round_as_they_do_themselves(a, rounds):
         means = many_rounds.MeanSpace(form, y, rounds)
         v = means.beside(np.empty(0))
         for _ in range(4):
-            want = form.force(y[:, None], *ONE)
-            got = form.force(means.basis, *means.parts(v))
+            want = form.force(y[:, None])(*ONE)
+            got = form.force(means.basis)(*means.parts(v))
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-12 * np.abs(want).max())
             found_u, spread = means.look(v)
             _, want_u, want_x = form.read(y[: form.n + form.l])
@@ -223,7 +223,7 @@ def test_the_limit_is_a_fixed_point_and_the_radius_the_rate_at_which_it_is_appro
     step = round_of(several(), a)
     found, form = agent_limits.limit(step), Joint(step)
     vector = found.solution.vector(form)
-    again = form.advance(vector) + form.force(np.zeros((form.n, 1)), np.zeros(1), np.zeros((1, 1)))
+    again = form.advance(vector) + form.force(np.zeros((form.n, 1)))(np.zeros(1), np.zeros((1, 1)))
     np.testing.assert_allclose(again, vector, rtol=0, atol=1e-12 * np.abs(vector).max())
     written_out = agent_limits.radius(step)
     monkeypatch.setattr(tuning, "WRITTEN_OUT", 0)

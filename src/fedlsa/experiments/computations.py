@@ -155,7 +155,7 @@ def law(settings: Settings, how: How) -> xr.Dataset:
         form = Joint(step)
         means, vector = form.start(u, groups.x), np.zeros(form.length)
         for _ in range(T):
-            vector = form.advance(vector) + form.force(means[:, None], np.ones(1), np.ones((1, 1)))
+            vector = form.advance(vector) + form.force(means[:, None])(np.ones(1), np.ones((1, 1)))
             means = form.mean(means)
         u, U = form.read(means)[1], form.second(vector)[0, : m.dim, : m.dim]
     found = _law(m.theta_star + u, U).assign(theta_star=("dim", m.theta_star))

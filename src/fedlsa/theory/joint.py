@@ -18,6 +18,7 @@ of means alike. So a variance is a sum of positive terms, never a difference.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -110,6 +111,10 @@ class Joint:
 
     def advance(self, vector: Floats) -> Floats:
         """L C: what a round makes of covariances alone, of which it is a linear function."""
+        return self.advance_and_look(vector)[0]
+
+    def advance_and_look(self, vector: Floats) -> tuple[Floats, Floats]:
+        """The same, and what `look` shows of the covariances before it."""
         c, out = self._symmetric(self.parts(vector)), np.zeros(self.length)
         rY, rr = self.common_covariances(c)
         by_y, by_r = self._left(self.F, c.Y) + self._left(self.B, rY), self._left(self.F, rY.T) + self._left(self.B, rr)
@@ -124,34 +129,44 @@ class Joint:
         crossed = moved @ self.rho.T @ self.X.T
         sY = self.rho @ Y @ self.rho.T
         zz[:] = self.Z @ rr @ self.Z.T + crossed + crossed.T + self.X @ sY @ self.X.T
-        return out
+        return out, self._seen(own_moments)
 
     def _symmetric(self, c: Covariances) -> Covariances:
         """Without what rounding makes and may grow: asymmetry, and deviations from a group of one."""
         own = np.where(self.count > 1, (c.own + c.own.swapaxes(1, 2)) / 2, 0.0)
         return Covariances((c.Y + c.Y.T) / 2, c.zY, (c.zz + c.zz.T) / 2, own)
 
-    def force(self, means: Floats, s: Floats, S: Floats, constant: float = 1.0) -> Floats:
+    def force(self, means: Floats) -> Callable[..., Floats]:
         """What a round adds around E[(y, z)] = means s, whose square is means S means^T; means : (n + l, r).
 
-        constant = 0 leaves out the noise that does not depend on them.
+        Returns a function of s, S and the constant, which is 1; 0 leaves out noise that does not depend on means.
         """
-        out = np.zeros(self.length)
-        Y, zY, zz, own = self.parts(out)
-        y, u, x = self.read(means)
+        second = self._of_means(means)
+        q = (self.read(means)[0] + self.C @ self.common(means)).reshape(self.n, -1)
+
+        def force(s: Floats, S: Floats, constant: float = 1.0) -> Floats:
+            out = np.zeros(self.length)
+            Y, zY, zz, own = self.parts(out)
+            of_q = q @ S @ q.T if self.step.random else None
+            self._fluctuate(second(s, S, constant), of_q, np.zeros_like(own), Y, own)
+            zY[:] = self.X @ (self.rho @ Y)  # of what is new in y+, which z+ sees
+            zz[:] = zY @ self.rho.T @ self.X.T
+            return out
+
+        return force
+
+    def _of_means(self, means: Floats) -> Callable[[Floats, Floats, float], Floats]:
+        """Squares of the means of (u, x_c, 1), as a function of s, S and the constant : (K, 2 d + 1, 2 d + 1)."""
+        _, u, x = self.read(means)
         w = np.concatenate([np.broadcast_to(u, x.shape), x], axis=1)  # (K, 2 d, r)
-        second = np.zeros((self.K, 2 * self.d + 1, 2 * self.d + 1))
-        second[:, :-1, :-1] = w @ S @ w.swapaxes(1, 2)
-        second[:, :-1, -1] = w @ s
-        second[:, -1, -1] = constant
-        of_q = None
-        if self.step.random:
-            q = (y + self.C @ self.common(means)).reshape(self.n, -1)
-            of_q = q @ S @ q.T
-        self._fluctuate(second, of_q, np.zeros_like(own), Y, own)
-        zY[:] = self.X @ (self.rho @ Y)  # of what is new in y+, which z+ sees
-        zz[:] = zY @ self.rho.T @ self.X.T
-        return out
+
+        def second(s: Floats, S: Floats, constant: float) -> Floats:
+            out = np.zeros((self.K, 2 * self.d + 1, 2 * self.d + 1))
+            out[:, :-1, :-1] = w @ S @ w.swapaxes(1, 2)
+            out[:, :-1, -1], out[:, -1, -1] = w @ s, constant
+            return out
+
+        return second
 
     def _left(self, M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
         """M_k X_k of the rows of each group; where M is (K, d, m), X may have m rows for all groups."""
@@ -222,8 +237,10 @@ class Joint:
 
     def look(self, vector: Floats) -> Floats:
         """The trace of Cov(u), and of the weighted mean of all Cov(x_c) : (2,)."""
-        second, d = self.second(vector), self.d
-        m = self.step.moments
+        return self._seen(self.second(vector))
+
+    def _seen(self, second: Floats) -> Floats:
+        m, d = self.step.moments, self.d
         spread = np.trace(second[:, d:-1, d:-1], axis1=1, axis2=2)
         return np.array([np.trace(second[0, :d, :d]), m.count * m.weight @ spread])
 

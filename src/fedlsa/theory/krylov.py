@@ -21,6 +21,7 @@ from .linear import Squares
 from .threads import cores, share
 
 Map = Callable[[Floats], Floats]
+Seen = Callable[[Floats], tuple[Floats, Floats]]  # L v, and what is seen of v : (k,), a linear function of it
 
 
 def dimensions(n: int) -> int:
@@ -179,15 +180,15 @@ def radius(apply: Map, start: Floats, restarts: int = tuning.KRYLOV_RESTARTS) ->
 
 
 def powers(
-    begin: Callable[[Floats | None], tuple[Map, Map, Floats]],
+    begin: Callable[[Floats | None], tuple[Seen, Floats]],
     allowed: Callable[[Floats], float],
     rounds: NDArray[np.int64],
 ) -> Floats | None:
-    """look(L^t d) at the given rounds t >= 0, in increasing order : (R, k); None where that leads nowhere.
+    """What is seen of L^t d at the given rounds t >= 0, in increasing order : (R, k); None where that leads nowhere.
 
-    begin : the linear map L, `look`, a linear function of states, (..., n) to (..., k), and d; then the same where what
-    is left of d, which it is told, starts another space
-    allowed : how long the error of a state may be for which `look` shows the given values
+    begin : the linear map L, with what is seen of its argument, and d; then the same where what is left of d, which it
+    is told, starts another space
+    allowed : how long the error of a state may be of which the given values are seen
 
     With a basis B of the Krylov space of d, the small matrix h of L in it and b the vector that leads out of it,
     L B x = B h x + b x_m, so that B h^t e_1 |d| misses L^t d by
@@ -199,14 +200,20 @@ def powers(
     """
     at, out, left = 0, list[Floats](), None
     while len(out) < len(rounds):
-        apply, look, distance = begin(left)
-        space, seen = Krylov(apply, distance), np.empty((0, len(look(distance))))
+        apply, distance = begin(left)
+        seen = list[Floats]()
+
+        def step(v: Floats, apply: Seen = apply, seen: list[Floats] = seen) -> Floats:
+            image, shown = apply(v)
+            seen.append(shown)
+            return image
+
+        space = Krylov(step, distance)
         if space.length == 0:
-            return np.stack([*out, *np.zeros((len(rounds) - len(out), seen.shape[1]))])
+            return np.stack([*out, *np.zeros((len(rounds) - len(out), len(apply(distance)[1])))])
         ahead = rounds[len(out) :] - at
         for _ in space.stages():
-            seen = np.concatenate([seen, look(space.basis[len(seen) :])])
-            found, reach, x = _follow(space, seen.T, allowed, ahead)
+            found, reach, x = _follow(space, np.stack(seen, axis=1), allowed, ahead)
             if len(found) == len(ahead):
                 break
         out += found

@@ -13,7 +13,7 @@ from ..errors import ArgumentError, PrecisionError
 from . import krylov, tuning
 from .agent_limits import limit
 from .joint import Joint
-from .linear import at_rounds, powers_on
+from .linear import at_rounds
 from .noiseless import NoiselessMap
 
 
@@ -44,7 +44,7 @@ def one_by_one(form_in: Callable[[int], Joint], u: Floats, x: Floats, rounds: ND
                 raise ArgumentError(f"rounds must be {most}; got {rounds[-1]}")
             form = form_in(t)
             if finite:
-                vector = form.advance(vector) + form.force(means[:, None], *known)
+                vector = form.advance(vector) + form.force(means[:, None])(*known)
             means = form.mean(means)
 
     return at_rounds(states(), rounds, lambda state: (shown(*state),))[0]
@@ -68,11 +68,17 @@ def without_noise(step_in: Callable[[int], NoiselessMap], u: Floats, x: Floats, 
 
 def means_alone(form_in: Callable[[int], Joint], x: Floats, rounds: NDArray[np.int64], steady: bool) -> Floats:
     """E[u] : (R, d) at the given rounds of a run from theta_star, u = 0, and x : (K, d); steady : all rounds alike."""
-    first, u = form_in(0), np.zeros(x.shape[1])
-    start = first.start(u, x)
-    if steady and start.size <= tuning.MEANS_WRITTEN_OUT:
-        M = np.stack([first.mean(e) for e in np.eye(start.size)], axis=1)
-        return np.stack([first.read(v)[1] for v in powers_on(M, start, rounds)])
+    first = form_in(0)
+    start = first.start(np.zeros(x.shape[1]), x)
+    if steady:
+        size = np.linalg.norm(first.read(np.eye(len(start)))[1], 2)
+        found = krylov.powers(
+            lambda left: (lambda v: (first.mean(v), first.read(v)[1]), start if left is None else left),
+            lambda u: float(tuning.MEANS_ACCURACY * np.linalg.norm(u) / size),
+            rounds,
+        )
+        if found is not None:
+            return found
 
     def states() -> Iterator[Floats]:
         means, least = start, tuning.VANISHED * np.abs(start).max()
@@ -107,32 +113,26 @@ def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -
     seen_end, one = np.array([*np.zeros(d), *form.look(end)]), (np.ones(1), np.ones((1, 1)))
     while at < tuning.KRYLOV_FROM and form.look(vector)[0] < tuning.NEAR_LIMIT * seen_end[d]:
         early += [shown(form, means, vector)] * int((rounds == at).sum())
-        vector, means, at = form.advance(vector) + form.force(means[:, None], *one), form.mean(means), at + 1
-    distance, later = vector - end, form.advance(vector) + form.force(means[:, None], *one)
+        vector, means, at = form.advance(vector) + form.force(means[:, None])(*one), form.mean(means), at + 1
+    distance, later = vector - end, form.advance(vector) + form.force(means[:, None])(*one)
     noise = max(float(np.linalg.norm(v)) for v in (end, vector, later))
     square = float(means @ means)
     size = noise / max(float(np.hypot(square, np.sqrt(square))), 1e-100) or 1.0  # of which squares are numbers
     space = MeanSpace(form, means, krylov.dimensions(n))
+    force = form.force(space.basis)
 
-    def begin(left: Floats | None) -> tuple[krylov.Map, krylov.Map, Floats]:
-        nonlocal space
+    def begin(left: Floats | None) -> tuple[krylov.Seen, Floats]:
+        nonlocal space, force
         if left is None:
-            return apply, look, space.beside(distance / size)
+            return apply, space.beside(distance / size)
         space = MeanSpace(form, space.mean(left[n:]), krylov.dimensions(n))
-        return apply, look, space.beside(left[:n])
+        force = form.force(space.basis)
+        return apply, space.beside(left[:n])
 
-    def apply(v: Floats) -> Floats:
-        s, S = space.parts(v[n:])
-        out = form.advance(v[:n]) + form.force(space.basis, s, S, 0.0) / size
-        return np.concatenate([out, space.carry(v[n:])])
-
-    def look(v: Floats) -> Floats:
-        return np.array([look(each) for each in v]) if v.ndim > 1 else np.concatenate([*_parts(v)])
-
-    def _parts(v: Floats) -> Iterator[Floats]:
-        mean, spread = space.look(v[n:])
-        yield mean
-        yield size * form.look(v[:n]) + np.array([0.0, spread])
+    def apply(v: Floats) -> tuple[Floats, Floats]:
+        (s, S), (mean, spread), (out, seen) = space.parts(v[n:]), space.look(v[n:]), form.advance_and_look(v[:n])
+        out += force(s, S, 0.0) / size
+        return np.concatenate([out, space.carry(v[n:])]), np.array([*mean, size * seen[0], size * seen[1] + spread])
 
     norms = _norms(form, size)
 
@@ -215,8 +215,7 @@ def _norms(form: Joint, size: float) -> Floats:
     """(d + 2,): of the linear functions that are seen of the long vector: of means, and, estimated, of covariances."""
     rng, k = np.random.default_rng(0), tuning.NORM_PROBES
     probes = np.array([form.look(rng.standard_normal(form.length)) for _ in range(k)])
-    square, spread = 2 * np.sqrt(np.mean(probes**2, axis=0))  # which are right to a fifth
-    u = np.linalg.norm(
-        form.alpha @ np.concatenate([form.rho, np.zeros((form.alpha.shape[1] - len(form.rho), form.n))]), 2
-    )
+    square, spread = 2 * np.sqrt(np.mean(probes**2, axis=0))  # which are right to a third
+    r = form.alpha.shape[1] - len(form.rho)
+    u = np.linalg.norm(form.alpha @ np.concatenate([form.rho, np.zeros((r, form.n))]), 2)
     return np.array([*np.full(form.d, max(u, float(form.l > 0))), size * square, np.hypot(size, 1) * spread])

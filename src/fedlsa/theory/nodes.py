@@ -6,6 +6,7 @@ which all others are interpolated: 10 to 25, chosen and checked by trial functio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -135,8 +136,9 @@ class Nodes(ModalRound):
     def server(self, V: Complexes, a: Complexes) -> tuple[Complexes, Floats]:
         """Cov(u, y) in modes : (d, n), and Cov(u) : (d, d)."""
         flat = a.reshape(self.n, -1)
-        uy = (self.rho_modes @ flat) @ self.g_c.T + self.rho_g_c @ adjoint(flat)
-        apart = (V - self.blocks_of(flat, self.g_c.conj())) / self.count  # an agent is not two
+        uy = (self.rho_modes @ flat) @ self.g_c.T + adjoint(flat @ adjoint(self.rho_g_c))
+        twins = a.reshape(self.K, self.d, -1) @ self.g_c.reshape(self.K, self.d, -1).swapaxes(1, 2)
+        apart = (V - twins - adjoint(twins)) / self.count  # an agent is not two
         uy += (self._rho_blocks @ apart).transpose(1, 0, 2).reshape(self.d, self.n)
         U = (uy @ adjoint(self.rho_modes)).real
         return uy, (U + U.T) / 2
@@ -149,45 +151,53 @@ class Nodes(ModalRound):
         """Cov(u, y_k) : (K, d, d)."""
         return (uy.reshape(self.d, self.K, self.d).transpose(1, 0, 2) @ adjoint(self.V)).real
 
-    def advance(self, vector: Floats) -> Floats:
+    def advance_and_look(self, vector: Floats) -> tuple[Floats, Floats]:
         V, a = self.halves(vector)
         V = (V + adjoint(V)) / 2
         uy, U = self.server(V, a)
+        second = self._second(U, self.real(uy), self.from_modes(V))
         out = np.empty_like(vector)
         V_out, a_out = self.halves(out)
         np.multiply(self.phi_nodes[:, None], a, out=a_out)
-        V_out[:] = self._source(U, uy, self.from_modes(V), a_out) + self.own_kernels[0] * V + self.own_kernels[2] * V
-        return out
+        V_out[:] = self._source(U, uy, second, a_out) + (self.own_kernels[0] + self.own_kernels[2]) * V
+        return out, self._seen(second)
 
-    def _source(self, U: Floats, uy: Complexes, V: Floats | float, a: Complexes) -> Complexes:
-        """What a round adds that comes of u: to each agent's own covariance, and, in place, to a."""
+    def _source(self, U: Floats, uy: Complexes, second: Floats, a: Complexes) -> Complexes:
+        """What a round adds that comes of u: to each agent's own covariance, and, in place, to a.
+
+        second : of (u, x, 1), for the noise of local steps
+        """
         d, (_, psi, more) = self.d, self.own_kernels
         R = self.f[:, None] * adjoint(uy) + self.b @ (U / 2)
         a[:, :d] += R[:, :, None] * self.b_factor[self.node].conj()
-        own = self.blocks_of(R, self.b) + self.to_modes(self.local_noise(U, self.real(uy), V))
+        own = self.blocks_of(R, self.b) + self.to_modes(self._noise(second))
         if self.step.random:
             Q = adjoint(uy) + self.c @ (U / 2)
             a[:, :d] += (self.psi_nodes * self.zeta[self.node].conj())[:, None] * Q[:, :, None]
             own += (psi + more) * self.blocks_of(Q, self.c)
         return own
 
-    def force(self, means: Floats, s: Floats, S: Floats, constant: float = 1.0) -> Floats:
-        out = np.zeros(self.length)
-        V, a = self.halves(out)
-        y, u, x = self.read(means[: self.n])
-        w = np.concatenate([np.broadcast_to(u, x.shape), x], axis=1)
-        second = np.zeros((self.K, 2 * self.d + 1, 2 * self.d + 1))
-        second[:, :-1, :-1] = w @ S @ w.swapaxes(1, 2)
-        second[:, :-1, -1], second[:, -1, -1] = w @ s, constant
-        V[:] = self.to_modes(self._noise(second))
+    def force(self, means: Floats) -> Callable[..., Floats]:
+        second, (y, u, _) = self._of_means(means[: self.n]), self.read(means[: self.n])
+        q = (self.T @ y).reshape(self.n, -1) + self.c @ u
+        halves, at = np.concatenate([q.real, q.imag]) / 2, np.zeros((0, 0), np.complex128)
         if self.step.random:
-            q = (self.T @ y).reshape(self.n, -1) + self.c @ u
-            at = self._at_nodes(means[self.n :]).copy()
-            at[: self.d] += self.zeta[self.node, None] * u[:, None]
-            qS = q @ S
-            a += self.psi_nodes[:, None] * np.tensordot(qS, at.conj(), (1, 2)) / 2
-            V += (self.own_kernels[1] + self.own_kernels[2]) * self.blocks_of(qS / 2, q)
-        return out
+            of_nodes = self._at_nodes(means[self.n :]).conj()
+            of_nodes[: self.d] += self.zeta[self.node, None].conj() * u[:, None]
+            at = of_nodes.reshape(self.e * self.r, -1).T
+
+        def force(s: Floats, S: Floats, constant: float = 1.0) -> Floats:
+            out = np.zeros(self.length)
+            V, a = self.halves(out)
+            V[:] = self.to_modes(self._noise(second(s, S, constant)))
+            if self.step.random:
+                real, imaginary = np.split(halves @ S, 2)
+                qS = real + 1j * imaginary
+                a += self.psi_nodes[:, None] * (qS @ at).reshape(a.shape)
+                V += (self.own_kernels[1] + self.own_kernels[2]) * self.blocks_of(qS, q)
+            return out
+
+        return force
 
     def second(self, vector: Floats) -> Floats:
         V, a = self.halves(vector)
@@ -205,7 +215,7 @@ class Nodes(ModalRound):
         own, a = self.halves(out)
         uy = (S @ adjoint(self.T)).transpose(1, 0, 2).reshape(self.d, self.n)
         U = (uy @ adjoint(self.rho_modes)).real
-        self._source((U + U.T) / 2, uy, 0.0, a)
+        self._source((U + U.T) / 2, uy, np.zeros((self.K, 2 * self.d + 1, 2 * self.d + 1)), a)
         a /= 1 - self.phi_nodes[:, None]
         own[:] = self.to_modes(V)
         return out

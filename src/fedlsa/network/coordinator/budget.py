@@ -127,7 +127,7 @@ def _follow_agents(form: Joint, bare: AgentRound, x: Floats, rounds: int) -> Ite
         mean = np.concatenate([np.broadcast_to(u, x.shape), x, np.ones((len(x), 1))], axis=1)
         upper = np.triu(form.second(vector))
         change = _change(bare.moved, bare.own_noise, mean, upper + np.triu(upper, 1).swapaxes(1, 2))
-        vector = form.advance(vector) + form.force(means[:, None], np.ones(1), np.ones((1, 1)))
+        vector = form.advance(vector) + form.force(means[:, None])(np.ones(1), np.ones((1, 1)))
         means = form.mean(means)
         _, u, _ = form.read(means)
         yield np.append(u @ u + form.look(vector)[0], change)
