@@ -113,6 +113,17 @@ def test_plans_that_were_missed_are_found():
     assert {fl.plan(apart, 0.02, method=m, theta_0=[2.3]).rounds for m in METHODS} == {1}
 
 
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_one_long_round_is_found_where_eight_short_ones_are_not_enough(seed):
+    """Sites that agree, without noise: from control variates of 0, one round of SCAFFLSA is one of FedLSA."""
+    rng = np.random.default_rng(seed)
+    sites = [(X, X @ [1.0, 2.0, 3.0]) for X in rng.standard_normal((3, 40, 3))]
+    problem = fl.problems.regression(sites).on_means()
+    plans = [fl.plan(problem, 1e-6, method=m) for m in ("fedlsa", "scafflsa")]
+    assert [p.rounds for p in plans] == [1, 1]
+    assert plans[1].samples <= plans[0].samples
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("method", METHODS)

@@ -430,16 +430,18 @@ class Search:
                     return True
             return False
 
-        low, high, stride = 0, min(tuning.TYPICAL_ROUNDS, most), 1
-        while not enough(high):
+        few = range(1, 1 + min(tuning.TYPICAL_ROUNDS, most))
+        T = next((T for T in few if enough(T)), 0)  # each of them: one long round may do what several short ones do not
+        low, high, stride = few[-1], T or few[-1], 1
+        while not T and not enough(high):
             if high == most:
                 raise ArgumentError(f"max_samples must allow {self.name} to reach epsilon; got {most}, which do not")
             low, high, stride = high, min(most, high + stride), 2 * stride
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if enough(middle) else (middle, high)
-        first = 1 if high <= tuning.TYPICAL_ROUNDS else high - 2  # the error may rise again
-        T = next((T for T in range(first, high) if enough(T)), high)
+        if not T:
+            T = next((T for T in range(high - 2, high) if enough(T)), high)  # the error may rise again
         eta, H = self._shortest(T, *known[T], target, least)
         while T > 1 and self.errors.error(eta, H, T - 1, self.limits) <= target:
             T -= 1
