@@ -13,7 +13,7 @@ from gallery import CASES
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, TheoryWarning
-from fedlsa.theory.mixing import lyapunov_matrix
+from fedlsa.theory.problem_constants import lyapunov_matrix
 
 
 def chains(seed, agents=2, states=2, discount=0.3, same=False):

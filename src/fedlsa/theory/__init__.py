@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from .decision_processes import virtual_mdp as virtual_mdp
     from .exact_curves import exact as exact
     from .iterations import exact_iterations as exact_iterations
-    from .mixing import MarkovConstants as MarkovConstants
-    from .mixing import markov_constants as markov_constants
-    from .mixing import mixing_times as mixing_times
     from .planner import Plan as Plan
     from .planner import plan as plan
     from .planner import synchronous_plan as synchronous_plan
     from .problem_constants import Constants as Constants
+    from .problem_constants import MarkovConstants as MarkovConstants
     from .problem_constants import TDClaim as TDClaim
     from .problem_constants import constants as constants
+    from .problem_constants import markov_constants as markov_constants
+    from .problem_constants import mixing_times as mixing_times
     from .problem_constants import stability as stability
     from .problem_constants import td_claim as td_claim
     from .problem_moments import Moments as Moments

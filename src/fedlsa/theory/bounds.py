@@ -22,8 +22,7 @@ from ..sampling import IID, Markov, Sampling
 from ..small_pictures import curve
 from ..value_objects import Displayed, ReadOnly
 from .bias_terms import bias_path, round_bias
-from .mixing import MarkovConstants, markov_constants
-from .problem_constants import Constants, TDClaim, constants, td_claim
+from .problem_constants import Constants, MarkovConstants, TDClaim, constants, markov_constants, td_claim
 from .problem_moments import start_error
 
 Rounds: TypeAlias = int | NDArray[np.int64]

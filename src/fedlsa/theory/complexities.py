@@ -30,8 +30,7 @@ from .bounds import (
     theorem,
     theorem_inputs,
 )
-from .mixing import markov_constants
-from .problem_constants import Constants, constants
+from .problem_constants import Constants, constants, markov_constants
 
 NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theorem, which bounds the RMS error
 Setting = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin

@@ -7,14 +7,22 @@ With A~(z) = A(z) - A_bar_c, b~(z) = b(z) - b_bar_c and the noises (eq:def-epsil
 the covariances (eq:def_covariance_noises) are Sigma_A = E[A~^T A~], the order that the bounds use (the paper prints
 E[A~ A~^T]), Sigma_eps = E[eps eps^T] and Sigma_omega = E[omega omega^T]. Outcomes are visited in chunks: memory is
 linear in the number of tables, and a rank-one outcome is never written out as a matrix.
+
+On a trajectory an observation is z = (s, a, s'), and the next one starts in s'. So k >= 1 steps after z the law of the
+observation is that of a chain of states k - 1 steps after s', and two such laws are as far apart as those of states:
+
+    d(k) = max_{z, z'} TV(Q^k(. | z), Q^k(. | z')) = max_{s, s'} TV(P^{k-1}(. | s), P^{k-1}(. | s')).
+
+d never grows and d(j + k) <= d(j) d(k): the least tau with d(k) <= (1/4)^{floor(k / tau)} for all k
+(eq:drift-condition-main) is the least with d(tau) <= 1/4.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,33 +32,33 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Dense, Problem, RankOne
-from ..value_objects import Displayed, ReadOnly
+from ..value_objects import Displayed, ReadOnly, frozen_property
 from . import tuning
 
+PERIODIC_FROM = 2**40  # steps: a chain that has not mixed by then counts as periodic
 Kept = TypeVar("Kept")
 
 
-def _of_problem(name: str, shape: str) -> Any:
-    return property(lambda known: getattr(known.problem, name), doc=f"{shape}, of the problem.")
-
-
-def _per_agent(table: str) -> Any:
-    return property(lambda known: getattr(known, table)[known.problem.assignment], doc=f"(N, d, d), from {table}.")
-
-
-def _largest_norm(table: str) -> Any:
-    """Of covariances without an agent's index (thm:upper-bound-dist-param-scafflsa): the largest over agents."""
-
-    def norm(known: Constants) -> float:
-        held = getattr(known, table)[known.problem.table_weights > 0]
-        finite = np.isfinite(held).all()
-        return float(np.linalg.norm(held, 2, axis=(1, 2)).max()) if finite else math.nan
-
-    return cached_property(norm)
+def constant(formula: Callable[[Any], Any], shown: bool = True) -> Any:
+    """A field that follows from those before it."""
+    return field(init=False, repr=shown, metadata={"formula": formula})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Constants(Displayed, ReadOnly):
+class OfProblem(Displayed, ReadOnly):
+    """Base of the constants of a problem; those with a formula are computed in their order."""
+
+    problem: Problem = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            if "formula" in f.metadata:
+                vars(self)[f.name] = f.metadata["formula"](self)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constants(OfProblem):
     """The constants of the paper that depend on the problem alone.
 
     `table_...` has one entry per table, other arrays one per agent. NaN stands for what does not exist: everything
@@ -61,9 +69,12 @@ class Constants(Displayed, ReadOnly):
     table_Sigma_A_printed : (M, d, d) E[A~ A~^T], as the paper prints it
     table_Sigma_eps : (M, d, d) covariance of the noise at theta_star_c
     table_Sigma_omega : (M, d, d) covariance of the noise at theta_star
+    table_A_sup, table_eps_sup : (M,) largest matrix, and largest noise at theta_star_c
+    table_features : (M, d, d) E[phi(s) phi(s)^T]; NaN unless TD(0)
     C_A : largest mean matrix, sup_c ||A_bar_c|| (assum:noise-level-flsa)
     A_sup : largest matrix, sup_c sup_z ||A(z)||, the C_A of assum:P_pi_ergodicity
     eps_sup : largest noise, sup_c sup_z ||eps_c(z)|| (assum:P_pi_ergodicity)
+    Sigma_A_norm, Sigma_eps_norm, Sigma_omega_norm : the largest over agents (thm:upper-bound-dist-param-scafflsa)
     Sigma_A_mean : noise of the matrices, E_c ||Sigma_A_c||
     sigma_eps : noise at the agents' own solutions, E_c tr Sigma_eps_c (eq;definition-kappa)
     sigma_omega : noise at the shared solution, E_c tr Sigma_omega_c
@@ -77,25 +88,32 @@ class Constants(Displayed, ReadOnly):
     discount : gamma; NaN unless TD(0)
     """
 
-    problem: Problem = field(repr=False)
     table_Sigma_A: Floats = field(repr=False)
     table_Sigma_A_printed: Floats = field(repr=False)
     table_Sigma_eps: Floats = field(repr=False)
     table_Sigma_omega: Floats = field(repr=False)
-    C_A: float
-    A_sup: float
-    eps_sup: float
-    Sigma_A_mean: float
-    sigma_eps: float
-    sigma_omega: float
-    v_heter: float
-    Delta: float
-    a_sym: float
-    L: float
-    nu: float
-    distance: float
-    chi: float
-    discount: float
+    table_A_sup: Floats = field(repr=False)
+    table_eps_sup: Floats = field(repr=False)
+    table_features: Floats = field(repr=False)
+    C_A: float = constant(lambda k: float(_norms(k.A_held).max()))
+    A_sup: float = constant(lambda k: k._largest(k.table_A_sup))
+    eps_sup: float = constant(lambda k: k._largest(k.table_eps_sup))
+    Sigma_A_norm: float = constant(lambda k: k._largest(_norms(k.table_Sigma_A)), shown=False)
+    Sigma_eps_norm: float = constant(lambda k: k._largest(_norms(k.table_Sigma_eps)), shown=False)
+    Sigma_omega_norm: float = constant(lambda k: k._largest(_norms(k.table_Sigma_omega)), shown=False)
+    Sigma_A_mean: float = constant(lambda k: k._mean(_norms(k.table_Sigma_A)))
+    sigma_eps: float = constant(lambda k: k._mean(np.trace(k.table_Sigma_eps, axis1=1, axis2=2)))
+    sigma_omega: float = constant(lambda k: k._mean(np.trace(k.table_Sigma_omega, axis1=1, axis2=2)))
+    v_heter: float = constant(lambda k: k._mean(_norms(k.table_Sigma_A) * k.table_gap))
+    Delta: float = constant(lambda k: k._mean(_squares(k.problem.table_xi_star)))
+    a_sym: float = constant(lambda k: smallest_eigenvalue(k.symmetric))
+    L: float = constant(lambda k: _cocoercivity(k.second, k.symmetric) if k.a_sym > 0 else math.nan)
+    nu: float = constant(lambda k: smallest_eigenvalue(k._of_agents(k.table_features)))
+    distance: float = constant(lambda k: k._mean(np.sqrt(k.table_gap)))
+    chi: float = constant(
+        lambda k: float(np.maximum(k._mean(k.table_gap), 1 + k._mean(_squares(k.problem.table_theta_star_local))))
+    )
+    discount: float = constant(lambda k: k.problem.discount if k.nu == k.nu else math.nan)
 
     @property
     def L_td(self) -> float:
@@ -107,30 +125,62 @@ class Constants(Displayed, ReadOnly):
 
         With mu = lambda_min(A_bar + A_bar^T - eta E[A^T A]), lambda_max = 1 - eta mu: small steps lose no digits.
         """
-        eta, held = step_size, self.problem.table_weights > 0
-        A_bar, Sigma_A = self.problem.table_A_bar[held], self.table_Sigma_A[held]
         with np.errstate(over="ignore", invalid="ignore"):
-            gain = A_bar + A_bar.swapaxes(1, 2) - eta * (A_bar.swapaxes(1, 2) @ A_bar + Sigma_A)
-        mu = smallest_eigenvalue(gain) if np.isfinite(gain).all() else math.nan
-        return mu / (1 + math.sqrt(max(1 - eta * mu, 0))) if mu > 0 else math.nan
+            mu = smallest_eigenvalue(2 * self.symmetric - step_size * self.second)
+        return mu / (1 + math.sqrt(max(1 - step_size * mu, 0))) if mu > 0 else math.nan
 
-    A_bar = _of_problem("A_bar", "(N, d, d)")
-    b_bar = _of_problem("b_bar", "(N, d)")
-    theta_star = _of_problem("theta_star", "(d,)")
-    theta_star_local = _of_problem("theta_star_local", "(N, d)")
-    xi_star = _of_problem("xi_star", "(N, d)")
-    Sigma_A = _per_agent("table_Sigma_A")
-    Sigma_eps = _per_agent("table_Sigma_eps")
-    Sigma_omega = _per_agent("table_Sigma_omega")
-    Sigma_A_norm = _largest_norm("table_Sigma_A")
-    Sigma_eps_norm = _largest_norm("table_Sigma_eps")
-    Sigma_omega_norm = _largest_norm("table_Sigma_omega")
+    def _of_agents(self, tables: Floats) -> Floats:
+        """Those of the tables that agents hold."""
+        return tables[self.problem.table_weights > 0]
+
+    def _mean(self, tables: Floats) -> float:
+        """E_c of one number per table."""
+        return float(self._of_agents(self.problem.table_weights) @ self._of_agents(tables))
+
+    def _largest(self, tables: Floats) -> float:
+        return float(self._of_agents(tables).max())
+
+    table_gap = frozen_property(lambda k: _squares(k.problem.table_theta_star_local - k.problem.theta_star))
+    A_held = property(lambda k: k._of_agents(k.problem.table_A_bar))
+    symmetric = frozen_property(lambda k: (k.A_held + k.A_held.swapaxes(1, 2)) / 2)
+    second = frozen_property(lambda k: k._of_agents(k.table_Sigma_A) + k.A_held.swapaxes(1, 2) @ k.A_held)
+    A_bar = property(lambda k: k.problem.A_bar, doc="(N, d, d), of the problem.")
+    b_bar = property(lambda k: k.problem.b_bar, doc="(N, d), of the problem.")
+    theta_star = property(lambda k: k.problem.theta_star, doc="(d,), of the problem.")
+    theta_star_local = property(lambda k: k.problem.theta_star_local, doc="(N, d), of the problem.")
+    xi_star = property(lambda k: k.problem.xi_star, doc="(N, d), of the problem.")
+    Sigma_A = property(lambda k: k.table_Sigma_A[k.problem.assignment], doc="(N, d, d)")
+    Sigma_eps = property(lambda k: k.table_Sigma_eps[k.problem.assignment], doc="(N, d, d)")
+    Sigma_omega = property(lambda k: k.table_Sigma_omega[k.problem.assignment], doc="(N, d, d)")
 
 
 def smallest_eigenvalue(matrices: Floats) -> float:
     """Of symmetric matrices (M, d, d), less what rounding may hide: singular ones are never positive definite."""
+    if not np.isfinite(matrices).all():
+        return math.nan
     rounding = 4 * matrices.shape[1] * np.finfo(np.float64).eps * np.abs(matrices).max(axis=(1, 2))
     return float(np.min(np.linalg.eigvalsh(matrices)[:, 0] - rounding))
+
+
+def _norms(matrices: Floats) -> Floats:
+    """The spectral norms of matrices (M, d, d); NaN where one is not finite."""
+    found, finite = np.full(len(matrices), np.nan), np.isfinite(matrices).all(axis=(1, 2))
+    found[finite] = np.linalg.norm(matrices[finite], 2, axis=(1, 2))
+    return found
+
+
+def _squares(vectors: Floats) -> Floats:
+    return np.sum(vectors**2, axis=1)
+
+
+def _cocoercivity(second: Floats, symmetric: Floats) -> float:
+    """L of assum:L-a-constant, where symmetric parts are positive definite."""
+    try:
+        return float(
+            max(scipy.linalg.eigh(E, S, eigvals_only=True)[-1] for E, S in zip(second, symmetric, strict=True))
+        )
+    except np.linalg.LinAlgError:
+        return math.nan
 
 
 def kept(problem: Problem, name: str, compute: Callable[[Problem], Kept]) -> Kept:
@@ -148,11 +198,11 @@ def constants(problem: Problem) -> Constants:
 
 
 def _computed(problem: Problem) -> Constants:
-    obs, M, d, w = problem.observations, problem.n_tables, problem.dim, problem.table_weights
-    held, td = w > 0, not (problem.discount is None or problem.trace or problem.off_policy)  # TD(0)
+    obs, M, d = problem.observations, problem.n_tables, problem.dim
+    td = isinstance(obs, RankOne) and not (problem.discount is None or problem.trace or problem.off_policy)
     Sigma_A, printed = np.empty((M, d, d)), np.empty((M, d, d))
     Sigma_eps, Sigma_omega = np.zeros((M, d, d)), np.zeros((M, d, d))
-    A_sup, eps_sup, features = np.zeros(M), np.zeros(M), np.zeros((M, d, d))
+    A_sup, eps_sup, features = np.zeros(M), np.zeros(M), np.full((M, d, d), 0.0 if td else np.nan)
     for m, span in enumerate(problem.spans()):
         Sigma_A[m], printed[m] = _matrix_noise(problem, m, span)
         local, common = problem.table_theta_star_local[m], problem.theta_star
@@ -167,38 +217,9 @@ def _computed(problem: Problem) -> Constants:
                 u = obs.rows[obs.left[chunk]]  # phi(s)
                 features[m] += (p[:, None] * u).T @ u
             possible = p > 0
-            A_sup[m] = max(A_sup[m], _norms(problem, chunk)[possible].max(initial=0))
+            A_sup[m] = max(A_sup[m], _outcome_norms(problem, chunk)[possible].max(initial=0))
             eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
-    A_bar, local, noise = problem.table_A_bar, problem.table_theta_star_local, np.linalg.norm(Sigma_A, 2, axis=(1, 2))
-    nu = smallest_eigenvalue(features[held]) if td and isinstance(obs, RankOne) else math.nan
-    distance = np.sum((local - problem.theta_star) ** 2, axis=1)
-    a_sym, L = _cocoercivity(A_bar[held], Sigma_A[held])
-
-    def mean(each: Floats) -> float:
-        """E_c of one number per table."""
-        return float(w[held] @ each[held])
-
-    return Constants(
-        problem=problem,
-        table_Sigma_A=Sigma_A,
-        table_Sigma_A_printed=printed,
-        table_Sigma_eps=Sigma_eps,
-        table_Sigma_omega=Sigma_omega,
-        C_A=float(np.linalg.norm(A_bar[held], 2, axis=(1, 2)).max()),
-        A_sup=float(A_sup[held].max()),
-        eps_sup=float(eps_sup[held].max()),
-        Sigma_A_mean=mean(noise),
-        sigma_eps=mean(np.trace(Sigma_eps, axis1=1, axis2=2)),
-        sigma_omega=mean(np.trace(Sigma_omega, axis1=1, axis2=2)),
-        v_heter=mean(noise * distance),
-        Delta=mean(np.sum(problem.table_xi_star**2, axis=1)),
-        a_sym=a_sym,
-        L=L,
-        nu=nu,
-        distance=mean(np.sqrt(distance)),
-        chi=float(np.maximum(mean(distance), 1 + mean(np.sum(local**2, axis=1)))),
-        discount=problem.discount if problem.discount is not None and nu == nu else math.nan,
-    )
+    return Constants(problem, Sigma_A, printed, Sigma_eps, Sigma_omega, A_sup, eps_sup, features)
 
 
 def stability(problem: Problem, step_size: float) -> float:
@@ -216,9 +237,10 @@ def stability(problem: Problem, step_size: float) -> float:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TDClaim(Displayed, ReadOnly):
+class TDClaim(OfProblem):
     """The Claim for TD(0) (prop:condition_check), and whether its assumptions hold on the problem.
 
+    problem : that it is about
     discount : gamma
     nu : smallest eigenvalue of E[phi phi^T] over agents (assum:feature_design)
     C_A : 1 + gamma, a bound on ||A(z)||
@@ -231,16 +253,18 @@ class TDClaim(Displayed, ReadOnly):
     conditions : the assumptions, and whether each holds on the problem
     """
 
-    discount: float
-    nu: float
-    C_A: float
-    Sigma_A_norm: float
     trace_Sigma_eps: Floats = field(repr=False)
-    trace_Sigma_omega: float
-    a: float
-    eta_inf: float
-    L: float
     conditions: dict[str, bool]
+    discount: float = constant(lambda k: constants(k.problem).discount)
+    nu: float = constant(lambda k: constants(k.problem).nu)
+    C_A: float = constant(lambda k: 1 + k.discount)
+    Sigma_A_norm: float = constant(lambda k: 2 * (1 + k.discount) ** 2)
+    trace_Sigma_omega: float = constant(
+        lambda k: float(k.Sigma_A_norm * (k.problem.theta_star @ k.problem.theta_star + 1))
+    )
+    a: float = constant(lambda k: (1 - k.discount) * k.nu / 2)
+    eta_inf: float = constant(lambda k: (1 - k.discount) / 4)
+    L: float = constant(lambda k: constants(k.problem).L_td)
 
     a_sym = property(lambda claim: claim.a)  # the names of `Constants`
     Sigma_omega_norm = sigma_omega = property(lambda claim: claim.trace_Sigma_omega)
@@ -248,45 +272,139 @@ class TDClaim(Displayed, ReadOnly):
 
 def td_claim(problem: Problem) -> TDClaim:
     """The constants of prop:condition_check; an ArgumentError where the problem is not TD(0)."""
-    known = constants(problem)
-    gamma, nu, obs = known.discount, known.nu, problem.observations
-    if np.isnan(nu) or not isinstance(obs, RankOne):
+    known, obs = constants(problem), problem.observations
+    if math.isnan(known.nu) or not isinstance(obs, RankOne):
         got = problem.made_by if problem.recipe else "one made by hand"
         raise ArgumentError(f"problem must be one of TD(0) for prop:condition_check to speak of it; got {got}")
     possible = problem.prob > 0
     phi_sup = float(np.linalg.norm(obs.rows[obs.left[possible]], axis=1).max())
-    noise = 2 * (1 + gamma) ** 2
-    return TDClaim(
-        discount=gamma,
-        nu=nu,
-        C_A=1 + gamma,
-        Sigma_A_norm=noise,
-        trace_Sigma_eps=noise * (np.sum(problem.theta_star_local**2, axis=1) + 1),
-        trace_Sigma_omega=float(noise * (problem.theta_star @ problem.theta_star + 1)),
-        a=(1 - gamma) * nu / 2,
-        eta_inf=(1 - gamma) / 4,
-        L=known.L_td,
-        conditions={
-            "transitions of a stationary chain (assum:generative_model)": problem.chain is not None,
-            "E[phi phi^T] positive definite (assum:feature_design)": nu > 0,
-            "||phi(s)|| <= 1 (assum:feature_design)": phi_sup <= 1 + 1e-12,
-            "|r(s, a)| <= 1": bool(np.abs(obs.y[possible]).max() <= 1),
-        },
-    )
+    conditions = {
+        "transitions of a stationary chain (assum:generative_model)": problem.chain is not None,
+        "E[phi phi^T] positive definite (assum:feature_design)": known.nu > 0,
+        "||phi(s)|| <= 1 (assum:feature_design)": phi_sup <= 1 + 1e-12,
+        "|r(s, a)| <= 1": bool(np.abs(obs.y[possible]).max() <= 1),
+    }
+    return TDClaim(problem, 2 * (1 + known.discount) ** 2 * (_squares(problem.theta_star_local) + 1), conditions)
 
 
-def _cocoercivity(A_bar: Floats, Sigma_A: Floats) -> tuple[float, float]:
-    """a and L of assum:L-a-constant; there is no L unless every symmetric part is positive definite."""
-    symmetric = (A_bar + A_bar.swapaxes(1, 2)) / 2
-    a = smallest_eigenvalue(symmetric)
-    if a <= 0:
-        return a, math.nan
-    second = Sigma_A + A_bar.swapaxes(1, 2) @ A_bar  # E[A^T A]
-    try:
-        L = max(scipy.linalg.eigh(E, S, eigvals_only=True)[-1] for E, S in zip(second, symmetric, strict=True))
-    except np.linalg.LinAlgError:
-        return a, math.nan
-    return a, float(L)
+@dataclass(frozen=True, eq=False, repr=False)
+class MarkovConstants(OfProblem):
+    """The constants of trajectories (assum:P_pi_ergodicity).
+
+    They are those of eq:condition_number_contraction_rates and eq:alpha_infty_makov. Arrays have one entry per agent.
+    NaN stands for what does not exist, where some -A_bar_c is not Hurwitz, or where floating-point numbers cannot tell.
+
+    problem : that they are of
+    tau_mix_local : (N,) mixing time of each agent's chain of observations; inf if periodic
+    Q : (N, d, d) with A_bar^T Q + Q A_bar = I (eq:Lyapunov)
+    a_local : (N,) ||Q_c||^-1 / 2
+    eta_tilde_inf_local : (N,) largest step size with which the mean step of each agent contracts
+    kappa_Q_local : (N,) condition number of Q_c
+    tau_mix : the longest mixing time of an agent, in observations
+    kappa_Q : the largest condition number of an agent's Q
+    a_tilde : the slowest rate of an agent
+    eta_tilde_inf : the smallest of the agents' largest step sizes
+    C_A : the largest matrix, sup_z ||A(z)||
+    b_Q : 2 kappa_Q^{1/2} C_A
+    blocks : steps of a block in the proof of lem:matr_product_upd
+    C_Gamma : the factor of lem:matr_product_upd
+    c_A_M : a_tilde / (12 C_Gamma)
+    eta_inf_M : largest step size of lem:matr_product_upd
+    """
+
+    tau_mix_local: Floats
+    Q: Floats = field(repr=False)
+    a_local: Floats = field(repr=False)
+    eta_tilde_inf_local: Floats = field(repr=False)
+    kappa_Q_local: Floats = field(repr=False)
+    tau_mix: float = constant(lambda k: k._largest(k.tau_mix_local))
+    kappa_Q: float = constant(lambda k: k._largest(k.kappa_Q_local))
+    a_tilde: float = constant(lambda k: -k._largest(-k.a_local))
+    eta_tilde_inf: float = constant(lambda k: -k._largest(-k.eta_tilde_inf_local))
+    C_A: float = constant(lambda k: constants(k.problem).A_sup)
+    b_Q: float = constant(lambda k: 2 * math.sqrt(k.kappa_Q) * k.C_A)
+    blocks: float = constant(lambda k: float(np.ceil(4 * k.b_Q / k.a_tilde)), shown=False)
+    C_Gamma: float = constant(lambda k: 4 * (k.b_Q / 2 + k.a_tilde / 6) ** 2 * k.blocks)
+    c_A_M: float = constant(lambda k: k.a_tilde / (12 * k.C_Gamma))
+    eta_inf_M: float = constant(lambda k: float(np.minimum(k._smallest_step() / k.blocks, k.c_A_M / 2)))
+
+    def _smallest_step(self) -> float:
+        bounds = self.eta_tilde_inf, 2 / self.b_Q, self.a_tilde / (6 * math.e * self.kappa_Q * self.C_A)
+        return float(np.min(bounds))
+
+    def _largest(self, agents: Floats) -> float:
+        """Over agents that count."""
+        return float(agents[self.problem.weights > 0].max())
+
+
+def markov_constants(problem: Problem) -> MarkovConstants:
+    """Every constant of the Markovian case; the problem must have been made from chains, and keeps them."""
+    return kept(problem, "_markov_constants", _computed_markov)
+
+
+def _computed_markov(problem: Problem) -> MarkovConstants:
+    tau, A_bar, each = mixing_times(problem), problem.table_A_bar, problem.assignment
+    Q, (norm, kappa, weighted) = np.stack([lyapunov_matrix(A) for A in A_bar]), np.full((3, len(A_bar)), np.nan)
+    for m in np.flatnonzero(np.isfinite(Q).all(axis=(1, 2))):
+        spectrum = np.linalg.eigvalsh(Q[m])
+        root = np.linalg.cholesky(Q[m]).T  # ||x||_Q = ||root x||
+        norm[m], kappa[m] = spectrum[-1], spectrum[-1] / spectrum[0]
+        weighted[m] = np.linalg.norm(root @ A_bar[m] @ np.linalg.inv(root), 2)
+    a, eta = 1 / (2 * norm), np.minimum(1 / (2 * weighted**2 * norm), norm)
+    return MarkovConstants(problem, tau[each], Q[each], a[each], eta[each], kappa[each])
+
+
+def mixing_times(problem: Problem) -> Floats:
+    """tau_mix of each table's chain of observations (eq:drift-condition-main), (M,); inf for a periodic chain.
+
+    problem : one of fl.problems, made of chains
+
+    The chain lives where its stationary law does: transient states do not count.
+    """
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    chain, times = problem.chain, []
+    if chain is None:
+        raise ArgumentError("problem must have been made from chains (from_mdps, garnet) to have a mixing time")
+    for span, a, b in zip(problem.spans(), chain.first_state[:-1], chain.first_state[1:], strict=True):
+        recurrent = chain.stationary[a:b] > 0
+        checks.memory("the states of a chain", int(b - a), 16 * int(b - a), "its kernel, written out")
+        P = np.zeros((b - a, b - a))
+        np.add.at(P, (chain.origin[span], chain.successor[span]), chain.conditional[span])
+        times.append(_mixing_time(P[np.ix_(recurrent, recurrent)]))
+    return np.array(times)
+
+
+def _mixing_time(P: Floats) -> float:
+    """The least k >= 1 with d(k) <= 1/4, by doubling and bisection."""
+    from scipy.spatial.distance import pdist  # slow to load, and few bounds need it
+
+    if len(P) == 1:
+        return 1.0
+    powers = [P]  # P^(2^i)
+    while pdist(powers[-1], "cityblock").max() / 2 > 0.25:
+        if 2 ** len(powers) > PERIODIC_FROM:
+            return math.inf
+        square = powers[-1] @ powers[-1]
+        powers.append(square / square.sum(axis=1, keepdims=True))  # or rounding errors in the sums would double
+    steps, reached = 0, np.eye(len(P))  # P^steps is still too far; grow it greedily
+    for i in reversed(range(len(powers))):
+        further = reached @ powers[i]
+        if pdist(further, "cityblock").max() / 2 > 0.25:
+            steps, reached = steps + 2**i, further
+    return float(steps + 2)  # P^(steps + 1) is near enough, and d(k) looks at P^(k - 1)
+
+
+def lyapunov_matrix(A: Floats) -> Floats:
+    """Q with A^T Q + Q A = I (eq:Lyapunov); NaN unless -A is Hurwitz and floating-point numbers can tell."""
+    nowhere = np.full_like(A, np.nan)
+    if np.linalg.eigvals(A).real.min() <= 0:
+        return nowhere
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of SciPy, where the equation is nearly singular
+        Q = np.asarray(scipy.linalg.solve_continuous_lyapunov(A.T, np.eye(len(A))), np.float64)
+    Q = (Q + Q.T) / 2
+    solved = np.linalg.norm(A.T @ Q + Q @ A - np.eye(len(A)), 2) < 1e-6
+    return Q if solved and np.linalg.eigvalsh(Q)[0] > 0 else nowhere
 
 
 def _matrix_noise(problem: Problem, m: int, span: slice) -> tuple[Floats, Floats]:
@@ -330,7 +448,7 @@ def _residuals(problem: Problem, chunk: slice, theta: Floats) -> Floats:
     return (v @ theta - obs.y[chunk])[:, None] * u + obs.ridge * theta
 
 
-def _norms(problem: Problem, chunk: slice) -> Floats:
+def _outcome_norms(problem: Problem, chunk: slice) -> Floats:
     """||A(z)|| : (chunk,)."""
     obs = problem.observations
     if isinstance(obs, Dense):
