@@ -72,6 +72,12 @@ def test_large_products_keep_their_threads():
         raise ZeroDivisionError
 
 
+def test_who_computes_in_other_threads_can_keep_theirs(monkeypatch):
+    monkeypatch.setenv("FEDLSA_BLAS_THREADS", "keep")
+    with threads.one_blas_thread():
+        assert blas_threads() == {2}
+
+
 PROBLEM = fl.problems.ring(agents=3, noise=0.3)
 SITES = [(np.random.default_rng(c).standard_normal((30, 2)), np.arange(30.0) + c) for c in range(2)]
 CALLS = {

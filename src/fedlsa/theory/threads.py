@@ -30,10 +30,10 @@ def one_blas_thread(dim: int = 1) -> Iterator[None]:
     """Within it BLAS computes in the thread that calls it; where dim is above 64, it stays as it is.
 
     Several threads of ours share the cores already, and small products only wait for a second thread: on a busy machine
-    a hundred times as long as they take. The limit is the whole process's, so the first to enter sets it and the last
-    to leave takes it back.
+    ten times as long as they take. BLAS has one limit for the whole process, none for a thread, so the first to enter
+    sets it and the last to leave takes it back; where other threads need theirs, FEDLSA_BLAS_THREADS=keep leaves it.
     """
-    if dim > SMALL_DIM:
+    if dim > SMALL_DIM or os.environ.get("FEDLSA_BLAS_THREADS") == "keep":
         yield
         return
     with _LOCK:
