@@ -1,20 +1,42 @@
-"""Compiled functions on disk: Numba's cache, which starts afresh where its files are damaged or cannot be written."""
+"""Compiled functions on disk: Numba's cache, which starts afresh where its files are damaged or cannot be written.
+
+Numba looks for a change only in the file of the function that it caches, not in the files of those that it calls. So
+the sources of all of them are part of the key: code that was compiled from others is not found.
+"""
 
 # mypy: disallow-subclassing-any=False
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Callable
+from importlib.resources import files
 from typing import Any
 
 from numba import njit
 from numba.core import serialize
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
+# of the engine: every file with functions that cached functions of other files call
+CALLED: tuple[str, ...] = ("addresses.py", "cpu_record.py", "lanes.py", "memory.py", "random.py", "vectors.py")
+CALLED += ("cuda/gpu_draws.py", "cuda/gpu_segments.py", "cuda/gpu_steps.py", "cuda/gpu_threads.py")
+
+
+@functools.cache
+def digest(names: tuple[str, ...] = CALLED) -> str:
+    """The sha256 of files of the engine."""
+    total = hashlib.sha256()
+    for name in names:
+        total.update(files(f"{__package__}.engine").joinpath(name).read_bytes() + b"\0")
+    return total.hexdigest()
+
 
 class _StartsAfresh:
     """What any cache of Numba does about files that it cannot use: it forgets them, and functions are compiled anew."""
+
+    def _index_key(self: Any, *signature: Any) -> Any:
+        return *super()._index_key(*signature), digest()  # type: ignore[misc]
 
     def load_overload(self: Any, *key: Any) -> Any:
         try:

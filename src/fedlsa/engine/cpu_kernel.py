@@ -18,7 +18,6 @@ import numpy as np
 from numba import float64, uint32
 
 from .addresses import address, compiled, count_up, invoke, invoke_hook, pointer, stack, wait_for
-from .compiled import SOURCES
 from .cpu_record import DRAWN_AT_ONCE, LANES, MEMBER, MOVING, WORDS, task_at
 from .memory import load, store
 from .vectors import fma, fold
@@ -34,10 +33,9 @@ def driver() -> Any:
     its own, and last ends the one that the member before it began long ago.
     waits : for the others at the end of each round. A call of one round need not wait, if no other runs beside it.
     """
-    sources, room, whole = SOURCES, DRAWN_AT_ONCE * LANES, -DRAWN_AT_ONCE  # a power of two: x & whole is a multiple
+    room, whole = DRAWN_AT_ONCE * LANES, -DRAWN_AT_ONCE  # a power of two: x & whole is a multiple
 
     def run(p, t0, t1, member, members, waits, _a, _b):
-        sources  # noqa: B018  part of the key of the cache
         task = task_at(p, float64)
         begin, end = task.groups * member // members, task.groups * (member + 1) // members
         rest, next_rest = task.groups * member - begin * members, task.groups * (member + 1) - end * members
@@ -89,10 +87,9 @@ def exchange() -> Any:
 
     taking : lanes become the agents of round t, with all that is theirs; or give it back.
     """
-    sources, words, moving = SOURCES, len(WORDS), len(MOVING)
+    words, moving = len(WORDS), len(MOVING)
 
     def move(p, t, g0, g1, taking, _a, _b, _c):
-        sources  # noqa: B018
         task = task_at(p, float64)
         m, D, lanes = task.participants, task.D, task.groups * LANES
         for a in range(g0 * LANES, g1 * LANES):
@@ -125,10 +122,8 @@ def server(linear: bool, differ: bool) -> Any:
     linear : the server has a memory, or a share of its own; differ : agents have gains of their own.
     What few methods want stands in kernels of its own, which are compiled when they are wanted.
     """
-    sources = SOURCES
 
     def serve(p, t, _a, _b, _c, _d, _e, _f):
-        sources  # noqa: B018
         task = task_at(p, float64)
         R, D, now, gain = task.seeds, task.D, task.first + t + 1, 1.0 if differ else task.gains[t]
         scale, partial = task.agents / task.participants, task.participants < task.agents
@@ -201,10 +196,8 @@ def server(linear: bool, differ: bool) -> Any:
 @functools.cache
 def hook_calls() -> Any:
     """The kernel (record, now): the method's own server step in round `now`, seed by seed."""
-    sources = SOURCES
 
     def apply(p, now, _a, _b, _c, _d, _e, _f):
-        sources  # noqa: B018
         task = task_at(p, float64)
         for r in range(task.seeds):
             theta = pointer(address(task.theta) + 8 * r * task.D, float64)
@@ -219,10 +212,8 @@ def hook_calls() -> Any:
 @functools.cache
 def estimates() -> Any:
     """The kernel (record, now, at): project, average iterates, record what the method gives; at : where, if not -1."""
-    sources = SOURCES
 
     def estimate(p, now, at, _a, _b, _c, _d, _e):
-        sources  # noqa: B018
         task = task_at(p, float64)
         averaging = 0 <= task.average_after <= now
         for r in range(task.seeds):

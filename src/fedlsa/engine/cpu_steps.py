@@ -16,7 +16,6 @@ from typing import Any
 from numba import float64, int64, uint32
 
 from .addresses import compiled, pointer, stack
-from .compiled import SOURCES
 from .cpu_record import AGENT, BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
 from .lanes import KEY_WORDS, columns, pick, random_words, round_keys
 from .memory import add_rows, anew, fetch_ahead, first_lane, gather, integers, load, look_up, rows, rows_of_seeds, store
@@ -30,10 +29,9 @@ def random_draws(moves: bool, differ: bool) -> Any:
     out[i * stride + lane] = the outcome that the chain of a lane sees i steps from now, for i < count.
     differ : a lane receives no more than the observations of its own rounds, of which `done` came before.
     """
-    sources, room = SOURCES, (DRAWN_AT_ONCE + 8) * LANES
+    room = (DRAWN_AT_ONCE + 8) * LANES
 
     def draw(p, t, g0, g1, out, count, done, _a):
-        sources  # noqa: B018  part of the key of the cache
         task, words, drawn = task_at(p, float64), stack(uint32, room), pointer(out, uint32)
         keys = stack(uint32, KEY_WORDS)
         lanes, n = task.lanes, task.groups * LANES
@@ -83,10 +81,8 @@ def random_draws(moves: bool, differ: bool) -> Any:
 @functools.cache
 def log_draws(differ: bool) -> Any:
     """The same for logs: observation k of a lane is row + k % length."""
-    sources = SOURCES
 
     def draw(p, t, g0, g1, out, count, done, _a):
-        sources  # noqa: B018
         task, drawn = task_at(p, float64), pointer(out, uint32)
         lanes, n = task.lanes, task.groups * LANES
         for q in range(g0 * LANES, g1 * LANES):
@@ -115,11 +111,10 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -
     Groups do the steps of round t on the outcomes first, ..., first + count - 1 of `drawn`, after `done` others.
     differences : the table holds features alone, and v = u - discount times the features that follow.
     """
-    sources, width, half = SOURCES, G * d, 64 // real.bitwidth
+    width, half = G * d, 64 // real.bitwidth
     wide = 2 * half
 
     def step(p, t, g0, g1, drawn, first, count, done):
-        sources  # noqa: B018
         align_stack()
         task, outcomes = task_at(p, real), pointer(drawn, uint32)
         eta, gain, stride = task.step_sizes[t], task.gains[t], task.stride
@@ -175,10 +170,9 @@ def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bo
 
     differ : each agent has its own step size, gain and length of rounds.
     """
-    sources, half = SOURCES, 64 // real.bitwidth
+    half = 64 // real.bitwidth
 
     def step(p, t, g0, g1, drawn, first, count, done):
-        sources  # noqa: B018
         align_stack()
         task, outcomes = task_at(p, real), pointer(drawn, uint32)
         eta, gain, stride, D, hat, table = task.step_sizes[t], task.gains[t], task.stride, task.D, task.hat, task.rows

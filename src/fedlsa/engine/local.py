@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..kernel_cache import kernel
-from .compiled import SOURCES
 from .random import OBSERVATION, alias_bits, alias_tables, block, choose
 
 Words = NDArray[np.uint32]
@@ -142,7 +141,7 @@ def _shortened(error, length, eta, clip):
 
 
 @kernel(error_model="numpy", nogil=True)
-def _on_rows(rows, draws, xi, eta, clip, hat, sources=SOURCES):
+def _on_rows(rows, draws, xi, eta, clip, hat):
     """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows drawn one by one."""
     (u, v, y, ridge, slots), (seed, agent, first, steps) = rows, draws
     d, size, shift = len(hat), len(slots), 32

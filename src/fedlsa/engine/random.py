@@ -19,7 +19,6 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..kernel_cache import kernel
 from .addresses import compiled, pointer
-from .compiled import SOURCES
 
 Words = NDArray[np.uint64]
 Slots = NDArray[np.uint32]
@@ -113,10 +112,8 @@ def alias_tables(prob: Floats, first: Integers, length: Integers, bits: Integers
 @functools.cache
 def _alias_kernel() -> Any:
     """The kernel (laws, ...): what `alias_tables` says, at the addresses of its arrays and of room to work in."""
-    sources = SOURCES
 
     def fill(laws, prob_at, first_at, length_at, bits_at, slot_at, slots_at, scratch):
-        sources  # noqa: B018  part of the key of the cache
         slots, bits, lengths = pointer(slots_at, uint32), pointer(bits_at, int64), pointer(length_at, int64)
         for m in range(laws):
             size, shift = 1 << bits[m], 32 - bits[m]

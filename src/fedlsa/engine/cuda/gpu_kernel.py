@@ -20,7 +20,6 @@ from typing import Any
 from numba import cuda, float32, float64, int32, int64, uint32
 
 from ...kernel_cache import cached_on_gpu
-from ..compiled import SOURCES
 from .blocks import Kind
 from .gpu_draws import PACKED, hold, next_block, own_entries
 from .gpu_segments import segments
@@ -41,13 +40,12 @@ def build(kind: Kind, hook: Any = None) -> Any:
     differ, K = int(kind.differ), kind.blocks
     rows, beside = max(1, K), max(1, K - 1)  # of the server's memory, and of it beside theta: sizes are constants
     hooked, number = 0 if hook is None else 1, float32 if narrow else float64
-    compiled_from = int(SOURCES, 16) >> 1  # a constant of the kernel: caches know kernels by their constants
     half = 8 if draws == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
     shape, static = (L, E), (L, E, copies, half, int(kind.differences), int(kind.ridged))
 
     @(cuda.jit if SIMULATED else cuda.jit(max_registers=registers))
     def run(blocks, tables, state, schedule, parameters, t1, blocks_each):
-        sources = compiled_from, registers  # noqa: F841
+        constants = registers  # noqa: F841  caches know kernels by their constants
         parts = int32(blocks_each if spread else 1)
         b, part, tid, size = seat(parts)
         block, xi, steps, position, t0 = blocks[b], state.xi, state.steps, state.position, schedule.first
