@@ -6,8 +6,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from .base import Algorithm, PowerStep
-from .methods import SCAFFLSA, FedLSA, FixedRounds, Scaffnew
+from .methods import SCAFFLSA, Algorithm, FedLSA, FixedRounds, PowerStep, Scaffnew
 from .stages import Geometric, Linear
 
 __all__ = ["SCAFFLSA", "Algorithm", "FedLSA", "FixedRounds", "Geometric", "Linear", "PowerStep", "Scaffnew"]

@@ -18,7 +18,7 @@ from ..sampling import Sampling
 from .hooks import check_server_step
 from .outcome_tables import OutcomeTables
 from .run_state import RunState, beginning
-from .schedule import expected_updates, gains_of, typical_observations
+from .schedule import expected_updates, typical_observations
 
 KEEP = ("theta", "xi", "state")
 MOST_IN_A_ROUND = 2**27  # observations: a few seconds of an agent
@@ -181,7 +181,8 @@ def _per_seed(name: str, value: ArrayLike, seeds: int, shape: tuple[int, ...]) -
 
 def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arguments: dict[str, Any]) -> None:
     """What a method says of its rounds, tried on 64 of them before the run begins."""
-    each, name = typical_observations(algorithm, thin, agents), type(algorithm).__name__
+    _check_step_size(algorithm, rounds, arguments["dtype"])
+    each, name = typical_observations(algorithm, thin, agents, rounds), type(algorithm).__name__
     lengths = each if each.ndim == 1 else each.max(1)
     if rounds * sum(map(int, lengths)) >= MOST_OBSERVATIONS * len(lengths):  # exact, however long rounds are
         raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
@@ -199,9 +200,6 @@ def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arg
     goes_on = "state" in arguments.get("keep", ())  # later, perhaps
     if algorithm.average_after is not None and algorithm.average_after > rounds and not goes_on:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
-    _check_step_size(algorithm, rounds, arguments["dtype"])
-    etas = algorithm.eta(np.minimum(np.arange(len(lengths)), rounds - 1))
-    gains_of(algorithm, algorithm.of_agents(etas, lengths, thin, agents)[0], each // thin)
 
 
 def _check_step_size(algorithm: Algorithm, rounds: int, dtype: str) -> None:

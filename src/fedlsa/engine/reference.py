@@ -139,7 +139,7 @@ def serve(
     """The server's part of round t = 1, 2, ...: average, control variates, server step, projection, running mean.
 
     change : (N, d), theta_hat_c - theta, and 0 for agents that did not take part
-    weights : (N,), of the average; scale : N / m where m of N took part (algorithms/base.py says why)
+    weights : (N,), of the average; scale : N / m where m of N took part (algorithms/methods.py says why)
     gain : of the correction, one for all agents or (N,); average : of (weights, change), by default the weighted sum
     """
     moved = average(weights, change)

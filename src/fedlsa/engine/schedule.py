@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from .. import checks
 from ..algorithms import Algorithm
 from ..checks import Floats
-from ..errors import ArgumentError
 from ..sampling import Sampling
 from .random import participants, uniforms
 
@@ -70,9 +69,7 @@ def schedule(
     uniform = uniforms(seed, first, rounds) if algorithm.random_lengths else np.zeros(rounds)
     N, observations = n_agents or 0, observations_of(algorithm, uniform, thin)
     eta = algorithm.eta(np.arange(first, first + rounds))
-    if N:
-        eta, observations = algorithm.of_agents(eta, observations, thin, N)
-    gain = gains_of(algorithm, eta, observations // thin)
+    eta, observations, gain = algorithm.of_agents(eta, observations, thin, N)
     m = algorithm.taking_part(N) if N else 0
     active = np.empty((rounds, m if m < N else 0), np.int64)
     if m < N:
@@ -82,42 +79,21 @@ def schedule(
 
 def observations_of(algorithm: Algorithm, uniform: Floats, thin: int) -> Integers:
     """What a method says of the lengths of rounds, checked: compiled code trusts the arrays that it gets."""
-    rule = f"observations of {type(algorithm).__name__} must be"
-    lengths = _one_per_round(rule, algorithm.observations(uniform, thin), len(uniform))
-    if lengths.dtype.kind != "i":
-        broken = ~((lengths < 2.0**63) & (lengths == np.floor(lengths)))
-        if broken.any():
-            raise ArgumentError(f"{rule} whole numbers below 2**63; got {lengths[broken][0]:g}")
-    if (lengths < thin).any():
-        raise ArgumentError(f"{rule} at least {thin}, or a round makes no update; got {int(lengths.min())}")
+    name = f"observations of {type(algorithm).__name__}"
+    lengths = checks.array(name, algorithm.observations(uniform, thin), uniform.shape)
+    whole = (lengths == np.floor(lengths)) & (lengths < 2.0**63)
+    checks.refuse(~whole, lengths, f"{name} must be whole numbers below 2**63")
+    checks.refuse(lengths < thin, lengths, f"{name} must be at least {thin}, or a round makes no update")
     return lengths.astype(np.int64)
 
 
-def gains_of(algorithm: Algorithm, eta: Floats, updates: Integers) -> Floats:
-    """What a method says of the gains of rounds, checked."""
-    rule = f"gain of {type(algorithm).__name__} must be"
-    etas, steps = eta.ravel(), updates.ravel()
-    gains = _one_per_round(rule, algorithm.gain(etas, steps), eta.size).astype(np.float64)
-    if not np.isfinite(gains).all():
-        t = int(np.flatnonzero(~np.isfinite(gains))[0])
-        raise ArgumentError(
-            f"{rule} a finite number; got {gains[t]:g} where step_size is {etas[t]:g} and updates are {steps[t]}"
-        )
-    return gains.reshape(eta.shape)
-
-
-def _one_per_round(rule: str, given: Any, rounds: int) -> NDArray[Any]:
-    out = np.asarray(given)
-    if out.dtype.kind not in "fiu" or out.shape != (rounds,):
-        raise ArgumentError(f"{rule} one number per round, {rounds}; got {checks.show(given)}")
-    return out
-
-
-def typical_observations(algorithm: Algorithm, thin: int, agents: int) -> Integers:
+def typical_observations(algorithm: Algorithm, thin: int, agents: int, rounds: int = 1) -> Integers:
     """(64,): how many observations a round receives, at 64 quantiles of its law; (1, N) where agents differ."""
     lengths = observations_of(algorithm, np.arange(0.5, 64) / 64, thin)
-    own = algorithm.of_agents(np.ones(1), lengths[:1], thin, agents)[1]
-    return own if own.ndim > 1 else lengths
+    if algorithm.agent_factors(agents) is not None:
+        lengths = lengths[:1]  # the others are equal
+    etas = algorithm.eta(np.minimum(np.arange(len(lengths)), rounds - 1))
+    return algorithm.of_agents(etas, lengths, thin, agents)[1]
 
 
 def expected_updates(algorithm: Algorithm, sampling: Sampling, n_agents: int) -> float:
