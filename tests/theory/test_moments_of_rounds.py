@@ -8,7 +8,7 @@ from tables import round_of, skewed, turning
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import agent_limits, local_steps, many_rounds, moments, tuning
+from fedlsa.theory import agent_limits, local_steps, many_rounds, moments, rounds, tuning
 from fedlsa.theory.joint import Joint
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.linear import repeat, symkron
@@ -313,3 +313,20 @@ def test_a_deterministic_problem_has_a_limit_of_no_error():
     found = fl.theory.stationary(p, fl.SCAFFLSA(0.3, 4))
     assert found.mse == 0
     assert 0 < found.radius < 1
+
+
+def test_rounds_of_a_problem_are_kept_as_long_as_they_are_few():
+    problem, first = fl.problems.ring(agents=3, noise=0.3), None
+
+    def made(eta, H):
+        a = fl.FedLSA(eta, H)
+        return rounds.round_of(rounds.groups_of(problem, a), a, eta)
+
+    for H in [1, 1, *range(2, 2 + tuning.RECENT_ROUNDS)]:
+        step = made(0.1, H)
+        first = first or step
+        assert (step is first) == (H == 1)
+    again = made(0.1, 1)
+    assert again is not first
+    np.testing.assert_array_equal(again.mean, first.mean)
+    assert made(0.2, 1) is not again

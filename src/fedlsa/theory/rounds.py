@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import count
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -244,8 +245,22 @@ class ServerRound:
         return value**2 if self.noise is None else value
 
 
+_RECENT: WeakKeyDictionary[Moments, dict[bytes, ServerRound]] = WeakKeyDictionary()  # of moments, which do not change
+
+
 def server_round(m: Moments, stages: GroupStages, x: Floats) -> ServerRound:
-    """A round without control variates, frozen at xi = xi_star + x; x : (K, d)."""
+    """A round without control variates, frozen at xi = xi_star + x; x : (K, d). The last few of a problem are kept."""
+    known = _RECENT.setdefault(m, {})
+    key = b"|".join(np.asarray(part).tobytes() for part in (x, *vars(stages).values()))
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _server_round(m, stages, x)
+        for old in list(known)[: -tuning.RECENT_ROUNDS]:
+            known.pop(old, None)
+    return found
+
+
+def _server_round(m: Moments, stages: GroupStages, x: Floats) -> ServerRound:
     d, N, weight, part = m.dim, m.n_agents, m.weight, stages.participants
     total = m.count * weight
     assert not isinstance(stages.steps, Geometric)
