@@ -93,6 +93,7 @@ def crossing(margin: Callable[[float], float], low: float, high: float, toleranc
 # Symmetric matrices as vectors: svec is the upper triangle, symkron(M) the map svec(X) -> svec(M X M^T).
 
 Index = NDArray[np.intp]
+Number = TypeVar("Number", bound=np.generic)
 
 
 @functools.cache
@@ -113,7 +114,7 @@ def squares(w: Floats) -> Floats:
     return w[..., i] * w[..., j]
 
 
-def smat(x: Floats, n: int) -> Floats:
+def smat(x: NDArray[Number], n: int) -> NDArray[Number]:
     """The inverse of `svec`."""
     i, j = triangle(n)
     out = np.empty((*x.shape[:-1], n, n), x.dtype)

@@ -21,7 +21,6 @@ as they are. Curves are in nodes.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -32,14 +31,14 @@ from scipy.sparse.linalg import LinearOperator, gmres
 from ..checks import Floats
 from . import tuning
 from .joint import Joint
-from .linear import Index, positive, smat, svec, symkron, triangle
+from .linear import positive, smat, svec, symkron, triangle
 from .noiseless import powers_of
-from .rounds import AgentRound, agent_round
+from .rounds import AgentRound
 
 Complexes = NDArray[np.complex128]
 
 
-def adjoint(X: Complexes) -> Complexes:
+def adjoint(X: NDArray[Any]) -> Complexes:
     return X.conj().swapaxes(-1, -2)
 
 
@@ -158,107 +157,131 @@ class Limit(ModalRound):
 
     def __init__(self, step: AgentRound, rate: float = 1.0) -> None:
         super().__init__(step)
-        self.rate, at = rate, np.arange(self.n).reshape(self.K, self.d)
-        self.own = 1 / (rate - self.phi(at[:, :, None], at[:, None, :]))
+        self.rate, self.r = rate, step.coordinates.rho[0]
+        self.own = 1 / (rate - self.own_kernels[0])
         self.kernels = [(factor(lambda i, j: 1 / (rate - self.phi(i, j)), self.n), self.f, self.b)]
         if step.random:
             seen = factor(lambda i, j: self.psi(i, j) / (rate - self.phi(i, j)), self.n)
             self.kernels.append((seen, np.ones(self.n, np.complex128), self.c))
-        self._sums = [self._weighted(L, b) for L, _, b in self.kernels]
 
     @cached_property
     def good(self) -> bool:
         return bool(super().good and not self.alone and all(L.shape[1] for L, _, _ in self.kernels))
 
-    def _weighted(self, L: Complexes, b: Complexes) -> tuple[Complexes, Complexes, Complexes]:
-        """What sums over all agents of rho_i L_i L_j* (R_i b_j* + b_i R_j*) need."""
-        d, r = self.d, L.shape[1]
-        rho_L = (self.rho_modes[:, None, :] * L.T[None]).reshape(d * r, self.n)
-        b_L = np.ascontiguousarray((L.conj()[:, :, None] * b.conj()[:, None, :]).reshape(self.n, r * d).T)
-        crossed = (rho_L @ b).reshape(d, r, d).transpose(0, 2, 1).reshape(d * d, r) @ adjoint(L)
-        return rho_L, b_L, crossed.reshape(d, d, self.n)
-
     @cached_property
     def _solve_own(self) -> Floats:
         """(K, s, s): svec of what a round adds to an agent's own covariance, to the covariance itself."""
         step, d, gain = self.step, self.d, self.step.gain[:, None, None]
-        s = d * (d + 1) // 2
-        left = self.rate * np.eye(s) - symkron(self.F) - gain**2 * step.noise[:, :, _of_x(d)]
+        i, j = triangle(2 * d + 1)
+        of_x = np.flatnonzero((i >= d) & (j < 2 * d))
+        left = self.rate * np.eye(d * (d + 1) // 2) - symkron(self.F) - gain**2 * step.noise[:, :, of_x]
         if step.random:
             source, alone = step.length_source
             left -= np.linalg.solve(alone, symkron(gain * source))
         return np.asarray(np.linalg.inv(left), np.float64)
 
-    def again(self, S: Floats, noise: Floats | float) -> tuple[Floats, Floats, Floats]:
-        """The S, U and V : (K, d, d) that belong to a given S; noise : (K, d, d), what a round adds to each agent."""
-        d, K, n = self.d, self.K, self.n
-        uy = (S @ adjoint(self.T)).transpose(1, 0, 2).reshape(d, n)
-        U = (uy @ adjoint(self.rho_modes)).real
-        U, yu, out = (U + U.T) / 2, adjoint(uy), np.zeros((d, n), np.complex128)
-        own = np.zeros((K, d, d), np.complex128)
-        for (_, h, b), (rho_L, b_L, crossed) in zip(self.kernels, self._sums, strict=True):
-            R = h[:, None] * yu + b @ (U / 2)
-            out += (rho_L @ R).reshape(d, -1) @ b_L + (crossed * R.conj().T).sum(1)
-            own += self.blocks_of(R, b) * (1.0 if h is self.f else self.own_kernels[1])
-        added = self.from_modes(own) + self.local_noise(U, S, 0.0) + noise
-        V = smat((self._solve_own @ svec(added)[..., None])[..., 0], d)
-        alone = (self.to_modes(V) - self.own * own) / self.count  # an agent is not two
-        blocks = self.rho_modes.reshape(d, K, d).transpose(1, 0, 2)
-        found = (out.reshape(d, K, d).transpose(1, 0, 2) + blocks @ alone) @ adjoint(self.V)
-        return found.real, U, V
+    @cached_property
+    def _sums(self) -> list[tuple[Complexes, Complexes]]:
+        """Of each kernel, what sums over the modes i of all agents of rho_i L_i L_j* R_i b_j* need."""
+        found = []
+        for L, _, b in self.kernels:
+            rho_L = (self.rho_modes[:, None, :] * L.T[None]).reshape(-1, self.n)
+            b_L = (L.conj()[:, :, None] * b.conj()[:, None, :]).reshape(self.n, -1)
+            found.append((rho_L, np.ascontiguousarray(b_L.T)))
+        return found
+
+    @cached_property
+    def _maps(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Matrices of each agent, of S_k and of U as vectors of d^2 numbers.
+
+        Two of what they add to its own covariance in a round : (K, s, d^2), in svec; two of all that they add to S_k
+        but for the sums above; one of S_k to itself if all agents were the average of these : (d^2, d^2).
+        """
+        K, d, step, chi, r = self.K, self.d, self.step, self.step.coordinates.chi[0], self.r.sum()
+        at = (self.V[:, :, None, :] * self.T.swapaxes(1, 2)[:, None]).reshape(K, d * d, d)
+
+        def matrices(X: Complexes) -> Floats:
+            """Of sum_j X_j (T S)_j* V_j*; X : (K, d^2, d). It is real, since modes come in pairs."""
+            first, second = (np.ascontiguousarray(x).view(np.float64) for x in (X, at))
+            found = (first @ second.swapaxes(1, 2)).reshape(K, d, d, d, d)
+            return np.asarray(found.swapaxes(2, 3).reshape(K, d * d, d * d))
+
+        f, b, zeta = (x.reshape(K, d, 1) for x in (self.f, -self.k * self.zeta, self.zeta))
+        by_S, by_U = b * adjoint(f), b * adjoint(b)  # entry by entry of T S T^H and T U T^H
+        if step.random:
+            by_S, by_U = by_S + self.own_kernels[1] * zeta, by_U + self.own_kernels[1] * zeta * adjoint(zeta)
+        of_S, of_U, pair_S, pair_U = (matrices(at @ w) for w in (by_S, by_U, self.own * by_S, self.own * by_U))
+        turned = np.arange(d * d).reshape(d, d).T.ravel()
+        of_S, pair_S = of_S + of_S[:, turned], pair_S + pair_S[:, turned]
+        where, (i, j) = smat(np.arange(step.noise.shape[2]), 2 * d + 1), triangle(d)
+        blocks = where[:d, :d], where[:d, d:-1], where[d:-1, d:-1]
+        uu, ux, xx = (step.gain[:, None, None] ** 2 * step.noise[:, :, block.ravel()] for block in blocks)
+        once = (1 + np.eye(d).ravel()) / 2  # of two entries off the diagonal
+        of_S = of_S[:, i * d + j] + ux + 2 * chi * once * xx
+        of_U = of_U[:, i * d + j] + once * (uu + chi**2 * xx) + chi * ux
+        whole, share = smat(np.arange(len(i)), d).ravel(), self.r[:, None, None] / self.count
+        S_of_S = share * ((self._solve_own @ of_S)[:, whole] - pair_S)  # an agent is not two
+        S_of_U = share * ((self._solve_own @ of_U)[:, whole] - pair_U)
+        total = step.moments.count * step.moments.weight
+        average, by_u = (np.tensordot(total, x, 1) for x in (r * pair_S + S_of_S, r * pair_U + S_of_U))
+        average += r / 2 * (by_u + by_u[:, turned])
+        for (L, h, b_rows), (rho_L, _) in zip(self.kernels, self._sums, strict=True):
+            crossed = (rho_L @ b_rows).reshape(d, -1, d).swapaxes(1, 2).reshape(d * d, -1) @ adjoint(L)
+            crossed = crossed.reshape(d * d, K, d).swapaxes(0, 1)
+            S_of_S += matrices(crossed * adjoint(h.reshape(K, d, 1)))
+            S_of_U += matrices(crossed * adjoint(b if h is self.f else zeta) / 2)
+        return of_S, of_U, S_of_S, S_of_U, average
+
+    def _server(self, S: Floats) -> Floats:
+        """U of S."""
+        U = np.tensordot(self.r, S, 1)
+        return np.asarray((U + U.T) / 2, np.float64)
+
+    def again(self, S: Floats) -> Floats:
+        """The S that belongs to a given one, without noise : (K, d, d)."""
+        K, d, U = self.K, self.d, self._server(S)
+        _, _, S_of_S, S_of_U, _ = self._maps
+        out = np.zeros((d, self.n), np.complex128)
+        for (_, R, _), (rho_L, b_L) in zip(self._terms(S, U), self._sums, strict=True):
+            out += (rho_L @ R).reshape(d, -1) @ b_L
+        own = S_of_S @ S.reshape(K, d * d, 1) + (S_of_U @ U.ravel())[..., None]
+        return np.asarray((out.reshape(d, K, d).swapaxes(0, 1) @ adjoint(self.V)).real + own.reshape(K, d, d))
 
     def solve(self, noise: Floats, goal: float) -> tuple[Floats, Floats, Floats, float]:
-        """S, U and V of the fixed point, and its estimated error, which ought to be below `goal`.
+        """S, U and V : (K, d, d) of the fixed point, and its estimated error, which ought to be below `goal`.
 
-        It is what the residual amounts to if agents are like their average, relative to S, and ten times that. GMRES is
-        told of the slow modes that agents have in common by the same equation for one agent that is their average.
+        noise : (K, d, d), what a round adds to each agent. The error is what the residual amounts to if agents are like
+        their average, relative to S, and ten times that. GMRES is told of what agents have in common by the same
+        equation for their average, and of what they do not by that of each alone.
         """
         K, d = self.K, self.d
-        correct, S, error = self._common_modes(), np.zeros((K, d, d)), np.inf
+        of_S, of_U, S_of_S, _, average = self._maps
+        total, one = self.step.moments.count * self.step.moments.weight, np.eye(d * d)
+        alone, together = np.linalg.inv(one - S_of_S), np.linalg.inv(one - average)
+
+        def correct(v: Floats) -> Floats:
+            v = v.reshape(K, d * d)
+            mean = total @ v
+            return np.asarray((alone @ (v - mean)[..., None])[..., 0] + together @ mean).reshape(K, d, d)
 
         def rest(v: Floats) -> Floats:
             S = correct(v)
-            return (S - self.again(S, 0.0)[0]).ravel()
+            return (S - self.again(S)).ravel()
 
         map_ = LinearOperator((K * d * d,) * 2, matvec=rest, dtype=np.float64)
-        found, U, V = self.again(S, noise)
-        for _ in range(tuning.GMRES_REFINEMENTS):
-            left = (found - S).ravel()
-            if not left.any():
-                return S, U, V, 0.0
+        by_noise = self.r[:, None, None] / self.count * smat((self._solve_own @ svec(noise)[..., None])[..., 0], d)
+        S, left, error = np.zeros((K, d, d)), by_noise, 0.0
+        for _ in range(tuning.GMRES_REFINEMENTS if noise.any() else 0):
             reduction = max(tuning.GMRES_REDUCTION, goal / 100)
-            change = gmres(map_, left, rtol=reduction, atol=0.0, restart=tuning.GMRES_PASSES, maxiter=1)[0]
+            change = gmres(map_, left.ravel(), rtol=reduction, atol=0.0, restart=tuning.GMRES_PASSES, maxiter=1)[0]
             S = S + correct(change)
-            found, U, V = self.again(S, noise)
-            error = 10 * float(np.linalg.norm(correct((found - S).ravel())) / np.linalg.norm(S))
+            left = self.again(S) + by_noise - S
+            error = 10 * float(np.linalg.norm(correct(left)) / np.linalg.norm(S))
             if error < goal or not np.isfinite(error):
                 break
-        return S, U, V, error
-
-    def _common_modes(self) -> Callable[[Floats], Floats]:
-        """What GMRES solves for, to S: where all agents are their average, it makes the equation the identity."""
-        m, stages, d = self.step.moments, self.step.stages, self.d
-        total = m.count * m.weight
-        average = replace(
-            m,
-            A_bar=np.tensordot(total, m.A_bar[m.table], 1)[None],
-            b_bar=np.tensordot(total, m.b_bar[m.table], 1)[None],
-            noise=(np.tensordot(total * m.weight, m.noise[m.table], 1) * m.n_agents)[None],
-            table=np.zeros(1, np.int64),
-            weight=np.array([1 / m.n_agents]),
-            count=np.array([m.n_agents]),
-        )
-        first = {name: getattr(stages, name)[:1] for name in ("eta", "gain")}
-        steps = stages.steps[:1] if isinstance(stages.steps, np.ndarray) else stages.steps
-        extra = np.zeros((d * d, d * d))
-        step = agent_round(average, replace(stages, steps=steps, **first))
-        if len(m.table) > 1 and step.reduced:
-            one = Limit(step, self.rate)
-            columns = [one.again(e.reshape(1, d, d), 0.0)[0].ravel() for e in np.eye(d * d)]
-            extra = np.linalg.inv(np.eye(d * d) - np.stack(columns, axis=1)) - np.eye(d * d)
-        if not np.isfinite(extra).all():
-            extra = np.zeros((d * d, d * d))
-        return lambda v: (v.reshape(-1, d * d) + extra @ (total @ v.reshape(-1, d * d))).reshape(-1, d, d)
+        U = self._server(S)
+        added = of_S @ S.reshape(K, d * d, 1) + (of_U @ U.ravel() + svec(noise))[..., None]
+        return S, U, smat((self._solve_own @ added)[..., 0], d), error
 
     def definite(self, S: Floats, U: Floats, V: Floats) -> bool | None:
         """Whether the covariances of all agents together are positive definite; None where rounding hides it."""
@@ -316,9 +339,3 @@ class Limit(ModalRound):
         if not np.abs(values).min() > tuning.INERTIA_ROUNDING * np.abs(values).max():
             return None
         return bool((values < 0).sum() == len(one))
-
-
-def _of_x(d: int) -> Index:
-    """Where E[x x^T] stands in svec E[w w^T], w = (u, x, 1)."""
-    i, j = triangle(2 * d + 1)
-    return np.flatnonzero((i >= d) & (j < 2 * d))
