@@ -27,6 +27,7 @@ from .problem_moments import start_error
 
 Rounds: TypeAlias = int | NDArray[np.int64]
 Value: TypeAlias = Any  # a float; where several rounds were asked for, an array with one entry for each
+Known: TypeAlias = Constants | TDClaim  # computed from tables, or promised by the Claim
 Conditions = dict[str, tuple[float, float]]  # each with its left side and its right side
 
 ON_TRAJECTORIES = "FedLSA on trajectories"
@@ -36,39 +37,6 @@ NOT_IN_THEOREMS = {
     "projection": "need iterates that are not projected",
     "average_after": "bound the last iterate",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """The numbers of a problem that the theorems at step size eta ask for: computed, or promised by the Claim."""
-
-    problem: Problem
-    known: Constants | TDClaim  # C_A, Sigma_A_norm, Sigma_omega_norm, sigma_omega, a_sym and L
-    eta: float
-    a: float  # of assum:exp_stability, at eta
-    eps: float  # sum_c w_c^2 tr Sigma_eps_c, the paper's sigma_eps / N
-    heter: float  # sum_c w_c^2 ||Sigma_A_c|| ||theta_star_c - theta_star||^2, the paper's v_heter / N
-    Sigma_A: float  # sum_c w_c^2 ||Sigma_A_c||, the paper's E_c ||Sigma_A_c|| / N
-    extra: Conditions  # that the numbers themselves rest on
-
-
-def theorem_inputs(problem: Problem, eta: float, claim: TDClaim | None = None) -> Inputs:
-    """Every number from the problem's own tables, with a = a(eta); with a Claim for TD(0), what it promises instead."""
-    w2, each, known = problem.weights**2, problem.assignment, constants(problem)  # as independent agents average
-    gap = np.sum((problem.theta_star_local - problem.theta_star) ** 2, axis=1)
-    if claim is None:
-        noise = np.linalg.norm(known.table_Sigma_A, 2, axis=(1, 2))[each]
-        own, a, extra = np.trace(known.table_Sigma_eps, axis1=1, axis2=2)[each], known.stability(eta), {}
-    else:
-        noise, own, a = (
-            np.full_like(w2, claim.Sigma_A_norm),
-            claim.trace_Sigma_eps,
-            claim.a if claim.a > 0 else math.nan,
-        )
-        extra = {rule: (float(not met), 0.0) for rule, met in claim.conditions.items()}
-        extra["eta <= (1 - gamma) / 4"] = (eta, claim.eta_inf)
-    eps, heter, Sigma_A = (float(w2 @ x) for x in (own, noise * gap, noise))
-    return Inputs(problem, known if claim is None else claim, eta, a, eps, heter, Sigma_A, extra)
 
 
 def constant_step(algorithm: Algorithm) -> float:
@@ -85,14 +53,6 @@ def constant_step(algorithm: Algorithm) -> float:
 def start_distance(problem: Problem, theta_0: ArrayLike | None) -> float:
     """||theta_0 - theta_star||; by default from `problem.start`."""
     return float(np.linalg.norm(start_error(problem, theta_0)))
-
-
-def equal_weights(problem: Problem) -> None:
-    """The paper averages with 1/N; where that matters, other weights are refused."""
-    w, N = problem.weights, problem.n_agents
-    if not np.allclose(w, 1 / N, rtol=1e-9, atol=0):
-        c = int(np.argmax(np.abs(w - 1 / N)))
-        raise ArgumentError(f"this theorem needs equal weights, {1 / N:g} each; got {w[c]:g} for agent {c}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,7 +118,7 @@ class Bound(Displayed, ReadOnly):
         return self
 
 
-def fedlsa_bound(given: Inputs, algorithm: FedLSA, rounds: Rounds, start: float, label: str) -> Bound:
+def fedlsa_bound(known: Known, algorithm: FedLSA, rounds: Rounds, start: float, label: str) -> Bound:
     """FedLSA (th:2nd_moment_no_cv_constants, corrected): the RMS distance of theta_t to theta_star + bias_t.
 
     sqrt(eta sigma_eps / (a N (1 - e^-2))) + sqrt(2 eta v_heter / (N a)) + (1 - eta a)^{t H} ||theta_0 - theta_star||
@@ -179,22 +139,24 @@ def fedlsa_bound(given: Inputs, algorithm: FedLSA, rounds: Rounds, start: float,
     Last, ||u_sc|| <= ||theta_star_c - theta_star|| + ||rho_H|| / (1 - q^H), and Minkowski's inequality gives two terms.
     Any weights: 1/N E_c[...] is then sum_c w_c^2 [...].
     """
-    eta, H, a, t = given.eta, algorithm.local_steps, given.a, rounds
+    eta, H, t, problem = constant_step(algorithm), algorithm.local_steps, rounds, known.problem
+    a, gap = known.stability(eta), np.sum((problem.theta_star_local - problem.theta_star) ** 2, axis=1)
+    heter = known.of_average(known.Sigma_A_norms * gap)  # the paper's v_heter / N
     terms = {
-        "noise": _root(eta * given.eps / (a * (1 - math.exp(-2)))),
-        "heterogeneity": _root(2 * eta * given.heter / a),
-        "bias fluctuation": _root(2 * eta * given.Sigma_A / a) * largest_bias(given.problem, eta, H, a),
+        "noise": math.sqrt(eta * known.of_average(known.trace_Sigma_eps) / (a * (1 - math.exp(-2)))),
+        "heterogeneity": math.sqrt(2 * eta * heter / a),
+        "bias fluctuation": fluctuation(known, eta, a) * largest_bias(problem, eta, H, a),
         "transient": _left(eta * a, H * np.float64(t)) * start,
     }
-    conditions = _stable(given)
-    conditions["every agent has a theta_star_c"] = (float(np.isnan(given.heter)), 0.0)
+    conditions = _stable(known, eta, a)
+    conditions["every agent has a theta_star_c"] = (float(math.isnan(heter)), 0.0)
     with np.errstate(over="ignore", invalid="ignore"):  # of means that diverge
-        bias = np.linalg.norm(bias_path(given.problem, eta, H, np.atleast_1d(t)), axis=1)
+        bias = np.linalg.norm(bias_path(problem, eta, H, np.atleast_1d(t)), axis=1)
     mse = (sum(terms.values()) + bias) ** 2
     return Bound(label, "FedLSA", "E^{1/2} ||theta_t - theta_star - bias_t||^2", t, t * H, terms, conditions, mse)
 
 
-def scafflsa_bound(given: Inputs, algorithm: SCAFFLSA, rounds: Rounds, start: float, label: str) -> Bound:
+def scafflsa_bound(known: Known, algorithm: SCAFFLSA, rounds: Rounds, start: float, label: str) -> Bound:
     """SCAFFLSA from xi_0 = 0 (thm:upper-bound-dist-param-scafflsa): the MSE.
 
     (1 - eta a H / 2)^t 2 (||theta_0 - theta_star||^2 + eta^2 H^2 Delta) + 36 d eta / (N a) ||Sigma_omega||,
@@ -222,22 +184,24 @@ def scafflsa_bound(given: Inputs, algorithm: SCAFFLSA, rounds: Rounds, start: fl
     V = p + o (r + s / N + u) obeys V' <= (1 - eta a H / 2) V + 9 S / N: so E||x||^2 = p <= 18 S / (N eta a H). With
     |E_c| <= beta / 2 the printed proof of thm:transient-without-noise holds too, at the rate eta a H / 2 that it finds.
     """
-    problem, known, t = given.problem, given.known, rounds
-    equal_weights(problem)
-    eta, H, a, d = given.eta, algorithm.local_steps, given.a, problem.dim
-    psi_0 = start**2 + (eta * H) ** 2 * constants(problem).Delta
+    eta, H, t, w = constant_step(algorithm), algorithm.local_steps, rounds, known.problem.weights
+    a, d, N = known.stability(eta), known.problem.dim, len(w)
+    if not np.allclose(w, 1 / N, rtol=1e-9, atol=0):
+        c = int(np.argmax(np.abs(w - 1 / N)))
+        raise ArgumentError(f"this theorem needs equal weights, {1 / N:g} each; got {w[c]:g} for agent {c}")
+    psi_0 = start**2 + (eta * H) ** 2 * constants(known.problem).Delta
     terms = {
         "transient": _left(eta * a * H / 2, t) * 2 * psi_0,
-        "noise": 36 * d * eta / (problem.n_agents * a) * known.Sigma_omega_norm,
+        "noise": 36 * d * eta / (N * a) * known.Sigma_omega_norm,
     }
-    conditions = _stable(given)
+    conditions = _stable(known, eta, a)
     conditions["eta a H <= 1"] = (eta * a * H, 1.0)
     limit = a / (240 * eta * (known.C_A**2 + known.Sigma_A_norm))
     conditions["H <= a / (240 eta (C_A^2 + ||Sigma_A||))"] = (float(H), limit)
     return Bound(label, "SCAFFLSA", "E ||theta_t - theta_star||^2", t, t * H, terms, conditions)
 
 
-def scaffnew_bound(given: Inputs, algorithm: Scaffnew, rounds: Rounds, start: float, label: str) -> Bound:
+def scaffnew_bound(known: Known, algorithm: Scaffnew, rounds: Rounds, start: float, label: str) -> Bound:
     """Scaffnew from xi_0 = 0 (thm:potential_psi_t_sto_com_appendix): psi (eq:definition:lyapunov_app) at iteration K.
 
     (1 - zeta)^K (||theta_0 - theta_star||^2 + eta^2 / p^2 Delta) + 2 eta^2 / zeta E_c tr Sigma_omega_c,
@@ -246,18 +210,24 @@ def scaffnew_bound(given: Inputs, algorithm: Scaffnew, rounds: Rounds, start: fl
     The average of the agents' iterates is the same whether they communicate at K or not, so by Jensen's inequality psi
     bounds the MSE of the server at a communication at iteration K. Any weights: psi is then the weighted mean.
     """
-    eta, p, known, Delta = given.eta, algorithm.probability, given.known, constants(given.problem).Delta
-    zeta, K = min(eta * known.a_sym, p**2), iterations(rounds, p)
+    eta, p, Delta = constant_step(algorithm), algorithm.probability, constants(known.problem).Delta
+    one, zeta = isinstance(rounds, int), min(eta * known.a_sym, p**2)
+    K: Value = math.ceil(rounds / p - 1e-9) if one else np.ceil(rounds / p - 1e-9).astype(np.int64)
     exists = known.a_sym > 0 and not math.isnan(known.L)
     terms = {
         "transient": _left(zeta, K) * (start**2 + eta**2 / p**2 * Delta) if exists else math.nan,
         "noise": 2 * eta**2 / zeta * known.sigma_omega if exists else math.nan,
     }
-    conditions = dict(given.extra)
+    conditions = _assumed(known, eta)
     conditions["symmetric parts positive definite, L exists"] = (float(not exists), 0.0)
     conditions["eta <= 1 / (2 L)"] = (eta, 1 / (2 * known.L))
-    which = K if isinstance(K, int) else "rounds / p"
-    return Bound(label, "Scaffnew", f"E psi_K at iteration K = {which}", rounds, K, terms, conditions)
+    what = f"E psi_K at iteration K = {K if one else 'rounds / p'}"
+    return Bound(label, "Scaffnew", what, rounds, K, terms, conditions)
+
+
+def fluctuation(known: Known, eta: float, a: float) -> float:
+    """By how much the bias may fluctuate, relative: sqrt(2 eta sum_c w_c^2 ||Sigma_A_c|| / a)."""
+    return math.sqrt(2 * eta * known.of_average(known.Sigma_A_norms) / a)
 
 
 def largest_bias(problem: Problem, eta: float, H: int, a: float) -> float:
@@ -266,18 +236,16 @@ def largest_bias(problem: Problem, eta: float, H: int, a: float) -> float:
     return float(np.linalg.norm(round_bias(problem, eta, H))) / shrink
 
 
-def iterations(rounds: Rounds, p: float) -> Value:
-    """K = T / p, rounded up: the iterations in which `rounds` communications are expected."""
-    return math.ceil(rounds / p - 1e-9) if isinstance(rounds, int) else np.ceil(rounds / p - 1e-9).astype(np.int64)
+def _assumed(known: Known, eta: float) -> Conditions:
+    """What the constants themselves rest on: those that are computed on nothing."""
+    if isinstance(known, Constants):
+        return {}
+    promised = {rule: (float(not met), 0.0) for rule, met in known.conditions.items()}
+    return {**promised, "eta <= (1 - gamma) / 4": (eta, known.eta_inf)}
 
 
-def _stable(given: Inputs) -> Conditions:
-    exists, small = (float(math.isnan(given.a)), 0.0), (given.eta * given.a, 0.5)
-    return {**given.extra, "a(eta) exists": exists, "eta a <= 1/2": small}
-
-
-def _root(x: float) -> float:
-    return math.nan if math.isnan(x) else math.sqrt(max(x, 0.0))
+def _stable(known: Known, eta: float, a: float) -> Conditions:
+    return {**_assumed(known, eta), "a(eta) exists": (float(math.isnan(a)), 0.0), "eta a <= 1/2": (eta * a, 0.5)}
 
 
 def _left(rate: float, times: Value) -> Value:
@@ -294,10 +262,10 @@ THEOREMS: dict[type[Algorithm], tuple[Callable[..., Bound], str, str]] = {  # wi
 }
 
 
-def theorem(given: Inputs, algorithm: Algorithm, rounds: Rounds, start: float) -> Bound:
+def theorem(known: Known, algorithm: Algorithm, rounds: Rounds, start: float) -> Bound:
     """The bound of a method's theorem."""
     function, *labels = THEOREMS[type(algorithm)]
-    return function(given, algorithm, rounds, start, labels[isinstance(given.known, TDClaim)])
+    return function(known, algorithm, rounds, start, labels[isinstance(known, TDClaim)])
 
 
 def last_iterate_bound(problem: Problem, algorithm: FedLSA, rounds: Rounds, start: float, q: int) -> Bound:
@@ -340,7 +308,7 @@ def coupled_bound(problem: Problem, algorithm: FedLSA, rounds: Rounds, start: fl
     """
     eta, updates, tau = constant_step(algorithm), algorithm.local_steps // q, markov_constants(problem).tau_mix
     worst = last_iterate_bound(problem, algorithm, rounds, start, q)
-    apart = theorem(theorem_inputs(problem, eta), FedLSA(eta, updates), rounds, start)
+    apart = theorem(constants(problem), FedLSA(eta, updates), rounds, start)
     blocks = q // tau if math.isfinite(tau) else 0.0
     delta = np.minimum(1.0, problem.n_agents * updates * 0.25**blocks * np.float64(rounds))
     terms = {"independent": apart.mse, "coupling": np.sqrt(delta) * worst.mse}
@@ -420,13 +388,13 @@ def bound(
     Where conditions fail a TheoryWarning says which, and the number is returned all the same.
     """
     q = sampling.thin if isinstance(sampling, Markov) else 1
-    algorithm, eta, t = _checked(problem, algorithm, rounds, record, q)
+    algorithm, t, start = _checked(problem, algorithm, rounds, theta_0, record, q)
     if isinstance(sampling, Markov) and isinstance(algorithm, FedLSA):
-        return last_iterate_bound(problem, algorithm, t, start_distance(problem, theta_0), q).warn_unmet()
+        return last_iterate_bound(problem, algorithm, t, start, q).warn_unmet()
     if not isinstance(sampling, IID):
         name, got = type(algorithm).__name__, checks.show(sampling)
         raise ArgumentError(f"the theorem on {name} needs i.i.d. sampling; got {got}")
-    return theorem(theorem_inputs(problem, eta), algorithm, t, start_distance(problem, theta_0)).warn_unmet()
+    return theorem(constants(problem), algorithm, t, start).warn_unmet()
 
 
 def td_bound(
@@ -444,9 +412,8 @@ def td_bound(
 
     For FedLSA this is th:cor_fed_td_no_cv with its constants, a = (1 - gamma) nu / 2.
     """
-    algorithm, eta, t = _checked(problem, algorithm, rounds, record)
-    given = theorem_inputs(problem, eta, td_claim(problem))
-    return theorem(given, algorithm, t, start_distance(problem, theta_0)).warn_unmet()
+    algorithm, t, start = _checked(problem, algorithm, rounds, theta_0, record)
+    return theorem(td_claim(problem), algorithm, t, start).warn_unmet()
 
 
 def markov_bound(
@@ -465,21 +432,25 @@ def markov_bound(
     thin : of so many observations in a row one makes an update (the paper's q)
     """
     q = checks.integer("thin", thin, at_least=1)
-    given, _, t = _checked(problem, algorithm, rounds, record, q)
+    given, t, start = _checked(problem, algorithm, rounds, theta_0, record, q)
     checks.instance("algorithm", given, FedLSA, "a FedLSA")
-    return coupled_bound(problem, algorithm, t, start_distance(problem, theta_0), q).warn_unmet()
+    return coupled_bound(problem, algorithm, t, start, q).warn_unmet()
 
 
-def _checked(problem: Any, given: Any, rounds: Any, record: Any, thin: int = 1) -> tuple[Algorithm, float, Rounds]:
+def _checked(
+    problem: Any, given: Any, rounds: Any, theta_0: Any, record: Any, thin: int = 1
+) -> tuple[Algorithm, Rounds, float]:
+    """The method, the rounds, and the distance from which it starts."""
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     algorithm = method("algorithm", given, "paper")
-    eta = constant_step(algorithm)
+    constant_step(algorithm)
     if isinstance(algorithm, FedLSA) and thin > algorithm.local_steps:
         raise ArgumentError(f"thin must be at most local_steps, {algorithm.local_steps}; got {thin}")
     if checks.is_sequence(rounds):
         if record is not None:
             raise ArgumentError("record must be None where rounds is a list of rounds; got both")
-        listed = checks.entries("rounds", rounds, "a number of rounds, or several")
-        return algorithm, eta, results.recorded_rounds(listed, checks.integer("rounds", listed[-1]) if listed else 0)
-    t = checks.integer("rounds", rounds)
-    return algorithm, eta, t if record is None else results.recorded_rounds(record, t)
+        record = checks.entries("rounds", rounds, "a number of rounds, or several")
+        rounds = record[-1] if record else 0
+    last = checks.integer("rounds", rounds)
+    t = last if record is None else results.recorded_rounds(record, last)
+    return algorithm, t, start_distance(problem, theta_0)

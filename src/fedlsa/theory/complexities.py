@@ -24,11 +24,11 @@ from .bounds import (
     Bound,
     constant_step,
     coupled_bound,
+    fluctuation,
     largest_bias,
     round_lengths,
     start_distance,
     theorem,
-    theorem_inputs,
 )
 from .problem_constants import Constants, constants, markov_constants
 
@@ -94,7 +94,7 @@ def complexity(
         assert isinstance(algorithm, FedLSA)
         result = coupled_bound(problem, algorithm, rounds, start, thin)
     else:
-        result = theorem(theorem_inputs(problem, constant_step(algorithm)), algorithm, rounds, start)
+        result = theorem(known, algorithm, rounds, start)
     return Complexity(name, eps, algorithm, rounds, result.samples, result.warn_unmet(), thin)
 
 
@@ -157,25 +157,23 @@ def _fedlsa_parts(
         raise ArgumentError("every agent must have a theta_star_c for th:2nd_moment_no_cv_constants; one has none")
 
     def noise_is_small(eta: float) -> bool:
-        terms = theorem(theorem_inputs(known.problem, eta), FedLSA(eta, 1), 0, start).terms
+        terms = theorem(known, FedLSA(eta, 1), 0, start).terms
         return eta <= at_most and terms["noise"] + terms["heterogeneity"] <= NOISE * eps
 
     eta = _largest_step(known, noise_is_small)
-    given = theorem_inputs(known.problem, eta)
-    fluctuation = math.sqrt(2 * eta * given.Sigma_A / given.a)
+    a = known.stability(eta)
 
     def unbiased(H: int) -> bool:
-        return (1 + fluctuation) * largest_bias(known.problem, eta, H, given.a) <= BIAS * eps
+        return (1 + fluctuation(known, eta, a)) * largest_bias(known.problem, eta, H, a) <= BIAS * eps
 
-    return eta, _decay(math.log1p(-eta * given.a), start, TRANSIENT * eps), unbiased
+    return eta, _decay(math.log1p(-eta * a), start, TRANSIENT * eps), unbiased
 
 
 def _scafflsa(known: Constants, eps: float, start: float) -> Setting:
     """Half of epsilon^2 for each of the two terms of thm:upper-bound-dist-param-scafflsa."""
-    problem = known.problem
 
     def at_start(eta: float, H: int) -> Bound:
-        return theorem(theorem_inputs(problem, eta), SCAFFLSA(eta, H), 0, start)
+        return theorem(known, SCAFFLSA(eta, H), 0, start)
 
     def allowed(eta: float) -> bool:
         single = at_start(eta, 1)

@@ -56,6 +56,10 @@ class OfProblem(Displayed, ReadOnly):
                 vars(self)[f.name] = f.metadata["formula"](self)
         super().__post_init__()
 
+    def of_average(self, agents: Floats) -> float:
+        """What an average of independent agents has: sum_c w_c^2 of a number of each; the paper's E_c[...] / N."""
+        return float(self.problem.weights**2 @ agents)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Constants(OfProblem):
@@ -149,6 +153,8 @@ class Constants(OfProblem):
     theta_star = property(lambda k: k.problem.theta_star, doc="(d,), of the problem.")
     theta_star_local = property(lambda k: k.problem.theta_star_local, doc="(N, d), of the problem.")
     xi_star = property(lambda k: k.problem.xi_star, doc="(N, d), of the problem.")
+    Sigma_A_norms = frozen_property(lambda k: _norms(k.table_Sigma_A)[k.problem.assignment])
+    trace_Sigma_eps = frozen_property(lambda k: np.trace(k.Sigma_eps, axis1=1, axis2=2))
     Sigma_A = property(lambda k: k.table_Sigma_A[k.problem.assignment], doc="(N, d, d)")
     Sigma_eps = property(lambda k: k.table_Sigma_eps[k.problem.assignment], doc="(N, d, d)")
     Sigma_omega = property(lambda k: k.table_Sigma_omega[k.problem.assignment], doc="(N, d, d)")
@@ -266,7 +272,13 @@ class TDClaim(OfProblem):
     eta_inf: float = constant(lambda k: (1 - k.discount) / 4)
     L: float = constant(lambda k: constants(k.problem).L_td)
 
-    a_sym = property(lambda claim: claim.a)  # the names of `Constants`
+    def stability(self, step_size: float) -> float:
+        """The rate that is promised at any step size; NaN where it is none."""
+        return self.a if self.a > 0 else math.nan
+
+    # the names of `Constants`
+    Sigma_A_norms = property(lambda claim: np.full(claim.problem.n_agents, claim.Sigma_A_norm))
+    a_sym = property(lambda claim: claim.a)
     Sigma_omega_norm = sigma_omega = property(lambda claim: claim.trace_Sigma_omega)
 
 
