@@ -70,7 +70,6 @@ class Constants(OfProblem):
 
     problem : that they are of
     table_Sigma_A : (M, d, d) covariance of the matrices, E[A~^T A~]
-    table_Sigma_A_printed : (M, d, d) E[A~ A~^T], as the paper prints it
     table_Sigma_eps : (M, d, d) covariance of the noise at theta_star_c
     table_Sigma_omega : (M, d, d) covariance of the noise at theta_star
     table_A_sup, table_eps_sup : (M,) largest matrix, and largest noise at theta_star_c
@@ -93,7 +92,6 @@ class Constants(OfProblem):
     """
 
     table_Sigma_A: Floats = field(repr=False)
-    table_Sigma_A_printed: Floats = field(repr=False)
     table_Sigma_eps: Floats = field(repr=False)
     table_Sigma_omega: Floats = field(repr=False)
     table_A_sup: Floats = field(repr=False)
@@ -144,6 +142,7 @@ class Constants(OfProblem):
     def _largest(self, tables: Floats) -> float:
         return float(self._of_agents(tables).max())
 
+    table_Sigma_A_printed = frozen_property(lambda k: _matrix_noise(k.problem, transposed=True))
     table_gap = frozen_property(lambda k: _squares(k.problem.table_theta_star_local - k.problem.theta_star))
     A_held = property(lambda k: k._of_agents(k.problem.table_A_bar))
     symmetric = frozen_property(lambda k: (k.A_held + k.A_held.swapaxes(1, 2)) / 2)
@@ -206,26 +205,22 @@ def constants(problem: Problem) -> Constants:
 def _computed(problem: Problem) -> Constants:
     obs, M, d = problem.observations, problem.n_tables, problem.dim
     td = isinstance(obs, RankOne) and not (problem.discount is None or problem.trace or problem.off_policy)
-    Sigma_A, printed = np.empty((M, d, d)), np.empty((M, d, d))
-    Sigma_eps, Sigma_omega = np.zeros((M, d, d)), np.zeros((M, d, d))
-    A_sup, eps_sup, features = np.zeros(M), np.zeros(M), np.full((M, d, d), 0.0 if td else np.nan)
-    for m, span in enumerate(problem.spans()):
-        Sigma_A[m], printed[m] = _matrix_noise(problem, m, span)
+    Sigma_eps, Sigma_omega, features = (np.full((M, d, d), x) for x in (0.0, 0.0, 0.0 if td else np.nan))
+    A_sup, eps_sup = np.zeros(M), np.zeros(M)
+    for m, chunk in _chunks(problem):
         local, common = problem.table_theta_star_local[m], problem.theta_star
-        A, b = problem.table_A_bar[m], problem.table_b_bar[m]
-        for chunk in _chunks(problem, span):
-            p = problem.prob[chunk]
-            eps = _residuals(problem, chunk, local) - (A @ local - b)  # in the same order: 0 without noise
-            omega = _residuals(problem, chunk, common) - (A @ common - b)
-            Sigma_eps[m] += (p[:, None] * eps).T @ eps
-            Sigma_omega[m] += (p[:, None] * omega).T @ omega
-            if td and isinstance(obs, RankOne):
-                u = obs.rows[obs.left[chunk]]  # phi(s)
-                features[m] += (p[:, None] * u).T @ u
-            possible = p > 0
-            A_sup[m] = max(A_sup[m], _outcome_norms(problem, chunk)[possible].max(initial=0))
-            eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
-    return Constants(problem, Sigma_A, printed, Sigma_eps, Sigma_omega, A_sup, eps_sup, features)
+        p, A, b = problem.prob[chunk], problem.table_A_bar[m], problem.table_b_bar[m]
+        eps = _residuals(problem, chunk, local) - (A @ local - b)  # in the same order: 0 without noise
+        omega = _residuals(problem, chunk, common) - (A @ common - b)
+        Sigma_eps[m] += (p[:, None] * eps).T @ eps
+        Sigma_omega[m] += (p[:, None] * omega).T @ omega
+        if isinstance(obs, RankOne):
+            u = obs.rows[obs.left[chunk]]  # phi(s) of TD(0); elsewhere NaN stays NaN
+            features[m] += (p[:, None] * u).T @ u
+        possible = p > 0
+        A_sup[m] = max(A_sup[m], _outcome_norms(problem, chunk)[possible].max(initial=0))
+        eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
+    return Constants(problem, _matrix_noise(problem), Sigma_eps, Sigma_omega, A_sup, eps_sup, features)
 
 
 def stability(problem: Problem, step_size: float) -> float:
@@ -273,7 +268,7 @@ class TDClaim(OfProblem):
     L: float = constant(lambda k: constants(k.problem).L_td)
 
     def stability(self, step_size: float) -> float:
-        """The rate that is promised at any step size; NaN where it is none."""
+        """a, the rate that is promised whatever step_size is; NaN where there is none."""
         return self.a if self.a > 0 else math.nan
 
     # the names of `Constants`
@@ -419,36 +414,29 @@ def lyapunov_matrix(A: Floats) -> Floats:
     return Q if solved and np.linalg.eigvalsh(Q)[0] > 0 else nowhere
 
 
-def _matrix_noise(problem: Problem, m: int, span: slice) -> tuple[Floats, Floats]:
-    """E[A~^T A~] and E[A~ A~^T] of one table, (d, d) each; the ridge drops out of A~."""
-    obs, d = problem.observations, problem.dim
-    if isinstance(obs, RankOne):
-        return _rank_one_noise(problem, obs, span)
-    inner, outer = np.zeros((d, d)), np.zeros((d, d))
-    for chunk in _chunks(problem, span):
-        noise = obs.A[chunk] - problem.table_A_bar[m]
-        weighted = problem.prob[chunk, None, None] * noise
-        inner += np.tensordot(weighted, noise, ((0, 1), (0, 1)))
-        outer += np.tensordot(weighted, noise, ((0, 2), (0, 2)))
-    return inner, outer
+def _matrix_noise(problem: Problem, transposed: bool = False) -> Floats:
+    """E[A~^T A~] of each table, (M, d, d), or E[A~ A~^T]; the ridge drops out of A~.
 
-
-def _rank_one_noise(problem: Problem, obs: RankOne, span: slice) -> tuple[Floats, Floats]:
-    """A~ = B - E[B] with B = u_bar v~^T + u~ v^T, all of the size of the noise: small noise keeps its digits."""
-    d = obs.dim
-    u_bar, v_bar = (problem.prob[span] @ obs.rows[side[span]] for side in (obs.left, obs.right))
-    inner, outer, mean = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
-    for chunk in _chunks(problem, span):
-        p, u, v = problem.prob[chunk], obs.rows[obs.left[chunk]] - u_bar, obs.rows[obs.right[chunk]]
-        w = v - v_bar
-        mean += (p[:, None] * u).T @ v
-        mixed = ((p * (u @ u_bar))[:, None] * w).T @ v
-        inner += mixed + mixed.T + (u_bar @ u_bar) * (p[:, None] * w).T @ w
-        inner += ((p * np.sum(u * u, axis=1))[:, None] * v).T @ v
-        mixed = np.outer(u_bar, (p * np.sum(w * v, axis=1)) @ u)
-        outer += mixed + mixed.T + p @ np.sum(w * w, axis=1) * np.outer(u_bar, u_bar)
-        outer += ((p * np.sum(v * v, axis=1))[:, None] * u).T @ u
-    return inner - mean.T @ mean, outer - mean @ mean.T
+    Of rank one A~ = B - E[B] with B = u_bar v~^T + u~ v^T, all of the size of the noise: small noise keeps its digits.
+    """
+    obs, prob, spans = problem.observations, problem.prob, list(problem.spans())
+    total, mean = np.zeros((2, problem.n_tables, problem.dim, problem.dim))
+    if isinstance(obs, Dense):
+        axes = (0, 2) if transposed else (0, 1)
+        for m, chunk in _chunks(problem):
+            noise = obs.A[chunk] - problem.table_A_bar[m]
+            total[m] += np.tensordot(prob[chunk, None, None] * noise, noise, (axes, axes))
+        return total
+    left, right = (obs.right, obs.left) if transposed else (obs.left, obs.right)
+    u_bar, v_bar = ([prob[span] @ obs.rows[side[span]] for span in spans] for side in (left, right))
+    for m, chunk in _chunks(problem):
+        p, u, v = prob[chunk], obs.rows[left[chunk]] - u_bar[m], obs.rows[right[chunk]]
+        w = v - v_bar[m]
+        mean[m] += (p[:, None] * u).T @ v
+        mixed = ((p * (u @ u_bar[m]))[:, None] * w).T @ v
+        total[m] += mixed + mixed.T + (u_bar[m] @ u_bar[m]) * (p[:, None] * w).T @ w
+        total[m] += ((p * np.sum(u * u, axis=1))[:, None] * v).T @ v
+    return total - mean.swapaxes(1, 2) @ mean
 
 
 def _residuals(problem: Problem, chunk: slice, theta: Floats) -> Floats:
@@ -475,9 +463,10 @@ def _outcome_norms(problem: Problem, chunk: slice) -> Floats:
     return np.asarray(np.sqrt(r**2 + (total + np.sqrt(total**2 + 4 * r**2 * area)) / 2))
 
 
-def _chunks(problem: Problem, span: slice) -> Iterator[slice]:
-    """Parts of a span of outcomes that hold about tuning.OUTCOMES_AT_ONCE numbers."""
+def _chunks(problem: Problem) -> Iterator[tuple[int, slice]]:
+    """Each table, in parts of its outcomes that hold about tuning.OUTCOMES_AT_ONCE numbers."""
     d = problem.dim
     size = max(1, tuning.OUTCOMES_AT_ONCE // (d * d if isinstance(problem.observations, Dense) else d))
-    for start in range(span.start, span.stop, size):
-        yield slice(start, min(start + size, span.stop))
+    for m, span in enumerate(problem.spans()):
+        for start in range(span.start, span.stop, size):
+            yield m, slice(start, min(start + size, span.stop))
