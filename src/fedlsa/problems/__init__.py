@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from .environments import from_gymnasium as from_gymnasium
     from .environments import from_minari as from_minari
     from .environments import rollout as rollout
+    from .families import CONSTRUCTORS as CONSTRUCTORS
+    from .families import FAMILIES as FAMILIES
     from .families import cartpoles as cartpoles
+    from .families import from_recipe as from_recipe
     from .families import lakes as lakes
+    from .families import make as make
     from .families import ring as ring
     from .garnets import garnet as garnet
     from .mdp import from_chains as from_chains
     from .mdp import from_mdps as from_mdps
     from .observations import from_observations as from_observations
     from .observations import regression as regression
-    from .registry import CONSTRUCTORS as CONSTRUCTORS
-    from .registry import FAMILIES as FAMILIES
-    from .registry import from_recipe as from_recipe
-    from .registry import make as make
     from .system import DATA as DATA
     from .system import Chain as Chain
     from .system import Dense as Dense

@@ -68,10 +68,12 @@ def same_columns(name: str, tables: Sequence[Any]) -> None:
             raise ArgumentError(f"{rule}; got {', '.join(columns[:8])} in table {m}")
 
 
-def not_empty(name: str, shape: tuple[int, ...]) -> None:
-    """A table has at least one outcome and at least one dimension."""
-    if 0 in shape:
-        raise ArgumentError(f"{name} must have at least one row and one column; got shape {shape}")
+def filled(name: str, value: ArrayLike, shape: Sequence[int | str]) -> Floats:
+    """An array of finite numbers with at least one row and one column: a table has an outcome and a dimension."""
+    out = checks.array(name, value, shape)
+    if 0 in out.shape:
+        raise ArgumentError(f"{name} must have at least one row and one column; got shape {out.shape}")
+    return out
 
 
 def offsets(lengths: Sequence[int]) -> Integers:

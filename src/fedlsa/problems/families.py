@@ -1,11 +1,13 @@
-"""Families of problems to begin with, beside Garnet: sites in a plane, slippery lakes, and poles of different length.
+"""Families of problems beside Garnet: sites in a plane, slippery lakes, poles; and the one registry of all by name.
 
 Lakes and poles are one Gymnasium environment in many versions, one per agent, with a policy and features that suit it.
-Agents differ as much as `low` and `high` say, so that drift can be dialled. They need the extra gym.
+Agents differ as much as `low` and `high` say, so that drift can be dialled. They need the extra gym. The registry knows
+what `make` and a recipe can name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,15 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError
-from .arguments import Parameter, family
+from ..errors import ArgumentError, ArgumentTypeError
+from .arguments import Parameter, ProblemFamily, call_by_name, family
 from .environments import from_gymnasium, rollout
 from .features import Aggregation, Fourier
+from .garnets import garnet
+from .mdp import from_chains, from_mdps
 from .observations import from_observations, regression
 from .system import Problem
-from .transitions import Log, from_logs
+from .transitions import Log, from_logs, from_transitions
 
 ROWS = 60  # of each site
 WIDE, NARROW = 1.3, 0.35  # standard deviations of a site's rows along the direction it sees best, and across it
@@ -180,3 +184,29 @@ def _in_order(low: float, high: float) -> tuple[float, float]:
     if low > high:
         raise ArgumentError(f"low must be at most high, {high:g}; got {low:g}")
     return low, high
+
+
+FAMILIES: dict[str, ProblemFamily] = {make.__name__: vars(make)["family"] for make in (ring, garnet, lakes, cartpoles)}
+CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
+    make.__name__: make for make in (from_mdps, from_chains, from_transitions, regression, from_observations)
+} | {name: family.make for name, family in FAMILIES.items()}
+
+
+def make(family: str, /, **settings: Any) -> Problem:
+    """A problem of a family, by name: make("garnet", agents=10) is fl.problems.garnet(agents=10).
+
+    family : a name of `FAMILIES`, whose entry lists the parameters with their types, defaults, bounds and meaning
+    settings : of the family, by name
+    """
+    return call_by_name(FAMILIES[checks.choice("family", family, FAMILIES)].make, settings, "arguments")
+
+
+def from_recipe(recipe: Mapping[str, Any]) -> Problem:
+    """The problem that `problem.recipe` describes: {"constructor": name, "arguments": {...}}."""
+    if not isinstance(recipe, Mapping) or not {"constructor", "arguments"} <= recipe.keys():
+        rule = "recipe must be a mapping with the keys 'constructor' and 'arguments'"
+        raise ArgumentTypeError(f"{rule}; got {checks.show(recipe)}")
+    if not isinstance(recipe["arguments"], Mapping):
+        raise ArgumentTypeError(f"arguments must be a mapping; got {checks.show(recipe['arguments'])}")
+    constructor = CONSTRUCTORS[checks.choice("constructor", recipe["constructor"], CONSTRUCTORS)]
+    return call_by_name(constructor, recipe["arguments"], "arguments")

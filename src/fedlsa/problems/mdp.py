@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from .arguments import agents, not_empty, recorded, tuples
+from .arguments import agents, filled, recorded, tuples
 from .chain_laws import stationary_laws
 from .features import numbered
 from .system import Chain, Flags, Integers, Problem, RankOne
@@ -144,8 +144,7 @@ def from_mdps(
     M, S, A, _ = kernel.shape
     reward = checks.array("r", r, (M, S, A))
     pi = checks.probabilities("policy", policy, (S, A))
-    phi = checks.array("features", features, (S, "d"))
-    not_empty("features", phi.shape)
+    phi = filled("features", features, (S, "d"))
     gamma = checks.real("discount", discount, at_least=0, below=1)
     if terminal is not None and initial is None:
         raise ArgumentError("initial must be a law over the states when terminal is given; got None")
@@ -196,8 +195,7 @@ def from_chains(
     weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     given = tuples("chains", chains, FIELDS, optional=3)
-    phi = checks.array("features", features, ("S", "d"))
-    not_empty("features", phi.shape)
+    phi = filled("features", features, ("S", "d"))
     M, S = len(given), len(phi)
     gamma = checks.real("discount", discount, at_least=0, below=1)
     held, w = agents(M, assignment, weights)
@@ -226,11 +224,9 @@ def _as_lists(name: str, entry: tuple[Any, ...], S: int) -> tuple[Any, ...]:
 
 def _checked(name: str, entry: tuple[Any, ...], S: int) -> tuple[Any, ...]:
     """One list with its arrays checked and copied."""
-    E = checks.array(f"state in {name}", entry[0], ("E",)).shape
-    not_empty(f"state in {name}", E)
-    s, s_next = (
-        numbered(checks.array(f"{FIELDS[i]} in {name}", entry[i], E), S, f"{FIELDS[i]} in {name}") for i in (0, 1)
-    )
+    s = numbered(filled(f"state in {name}", entry[0], ("E",)), S, f"state in {name}")
+    E = s.shape
+    s_next = numbered(checks.array(f"next_state in {name}", entry[1], E), S, f"next_state in {name}")
     y, chance = (checks.array(f"{FIELDS[i]} in {name}", entry[i], E).copy() for i in (2, 3))
     ends = checks.flags(f"terminated in {name}", entry[4] if len(entry) > 4 else np.zeros(E), E)
     checks.refuse(chance < 0, chance, f"probability in {name} must hold numbers of at least 0")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
-from .arguments import agents, not_empty, offsets, recorded, same_columns, tuples
+from .arguments import agents, filled, offsets, recorded, same_columns, tuples
 from .system import Dense, Problem, RankOne
 
 
@@ -26,21 +25,17 @@ def from_observations(
     weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     given = tuples("tables", tables, ("prob", "A", "b"))
-    prob: list[Floats] = []
-    A: list[Floats] = []
-    b: list[Floats] = []
+    prob, A, b = [], list[Floats](), []
     for m, (law, matrices, vectors) in enumerate(given):
         prob.append(checks.probabilities(f"prob in tables[{m}]", law, ("K",)))
         K, d = len(prob[-1]), A[0].shape[1] if A else "d"
-        A.append(checks.array(f"A in tables[{m}]", matrices, (K, d, d)))
-        not_empty(f"A in tables[{m}]", A[-1].shape)
+        A.append(filled(f"A in tables[{m}]", matrices, (K, d, d)))
         b.append(checks.array(f"b in tables[{m}]", vectors, (K, A[-1].shape[1])))
     held, w = agents(len(given), assignment, weights)
     first = offsets([len(law) for law in prob])
-    all_A, all_b = np.concatenate(A), np.concatenate(b)
-    spans = [slice(i, j) for i, j in pairwise(first)]
-    own_tables = [(np.array(law), all_A[span], all_b[span]) for (law, _, _), span in zip(given, spans, strict=True)]
-    problem = Problem(Dense(all_A, all_b), np.concatenate(prob), first, held, w)
+    z, laws = Dense(np.concatenate(A), np.concatenate(b)), [np.array(law) for law, _, _ in given]
+    own_tables = list(zip(laws, np.split(z.A, first[1:-1]), np.split(z.b, first[1:-1]), strict=True))
+    problem = Problem(z, np.concatenate(prob), first, held, w)
     return recorded(problem, "from_observations", {"tables": own_tables}, weights=weights, assignment=assignment)
 
 
@@ -61,18 +56,15 @@ def regression(
     given = tuples("sites", sites, ("X", "y"))
     same_columns("X in sites", [features for features, _ in given])
     strength = checks.real("ridge", ridge, at_least=0)
-    X: list[Floats] = []
-    y: list[Floats] = []
+    X, y = list[Floats](), []
     for m, (features, target) in enumerate(given):
-        X.append(checks.array(f"X in sites[{m}]", features, ("K", X[0].shape[1] if X else "d")))
-        not_empty(f"X in sites[{m}]", X[-1].shape)
+        X.append(filled(f"X in sites[{m}]", features, ("K", X[0].shape[1] if X else "d")))
         y.append(checks.array(f"y in sites[{m}]", target, (len(X[-1]),)))
     held, w = agents(len(given), assignment, weights)
     first = offsets([len(rows) for rows in X])
-    rows, targets = np.concatenate(X), np.concatenate(y)
-    row = np.arange(len(targets), dtype=np.uint32)
-    own_sites = [(rows[a:b], targets[a:b]) for a, b in pairwise(first)]
-    prob = np.repeat(1 / np.diff(first), np.diff(first))
-    problem = Problem(RankOne(rows, row, row, targets, strength), prob, first, held, w, ordered=True)
+    row = np.arange(first[-1], dtype=np.uint32)
+    z = RankOne(np.concatenate(X), row, row, np.concatenate(y), strength)
+    own_sites = list(zip(np.split(z.rows, first[1:-1]), np.split(z.y, first[1:-1]), strict=True))
+    problem = Problem(z, np.repeat(1 / np.diff(first), np.diff(first)), first, held, w, ordered=True)
     given_as = {"sites": own_sites, "ridge": strength}
     return recorded(problem, "regression", given_as, weights=weights, assignment=assignment)

@@ -14,14 +14,14 @@ from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
 from ..value_objects import Displayed, ReadOnly, Rows, fields_of
 from . import features as maps
-from .arguments import agents, not_empty, offsets, recorded, same_columns, tuples
+from .arguments import agents, filled, offsets, recorded, same_columns, tuples
 from .system import Flags, Problem, RankOne
 
-FIELDS = ("phi", "r", "phi_next", "terminated", "truncated", "importance")
+FIELDS = ("phi", "r", "phi_next", "terminated", "truncated", "importance")  # the last two may be missing
 
 
 def from_transitions(
-    logs: Iterable[tuple[ArrayLike, ...]],
+    logs: Iterable[tuple[ArrayLike | None, ...]],
     discount: float,
     trace: float = 0.0,
     *,
@@ -31,8 +31,8 @@ def from_transitions(
     """TD(lambda) on recorded transitions (eq:matr_A_def_td_app; trace is lambda, 0 gives the paper's TD(0)).
 
     logs : tuples (phi, r, phi_next, terminated[, truncated[, importance]]) of K rows in the order in which they were
-    recorded, phi, phi_next : (K, d), r : (K,), terminated, truncated : (K,) booleans (truncated may be None),
-    importance : (K,) ratios rho_k = pi(a|s) / behaviour(a|s), by default 1. Each row has probability 1/K and
+    recorded, phi, phi_next : (K, d), r : (K,), terminated, truncated : (K,) booleans, importance : (K,) ratios
+    rho_k = pi(a|s) / behaviour(a|s), by default 1; the last two may be None. Each row has probability 1/K and
 
         u = e_k = rho_k (phi_k + discount trace e_{k-1}),    v = phi_k - discount phi_next_k,    y = r_k.
 
@@ -49,52 +49,33 @@ def from_transitions(
     own_logs: list[tuple[Any, ...]] = []
     for m, entry in enumerate(given):
         own_logs.append(_checked(f"logs[{m}]", entry, own_logs[0][0].shape[1] if own_logs else "d"))
+    u, v = [], []
+    for phi, _, phi_next, ended, cut, rho in own_logs:
+        u.append(traces(phi, ended if cut is None else ended | cut, gamma * lam, rho))
+        v.append(phi - gamma * np.where(ended[:, None], 0, phi_next))
     held, w = agents(len(given), assignment, weights)
-    first = offsets([len(log[1]) for log in own_logs])
-    u = [traces(log[0], _breaks(log), gamma * lam, log[5] if len(log) > 5 else None) for log in own_logs]
-    v = [phi - gamma * np.where(ended[:, None], 0, phi_next) for phi, _, phi_next, ended, *_ in own_logs]
-    K = int(first[-1])
-    problem = Problem(
-        observations=RankOne(
-            rows=np.concatenate(u + v),
-            left=np.arange(K, dtype=np.uint32),
-            right=np.arange(K, 2 * K, dtype=np.uint32),
-            y=np.concatenate([log[1] for log in own_logs]),
-        ),
-        prob=np.repeat(1 / np.diff(first), np.diff(first)),
-        first=first,
-        assignment=held,
-        weights=w,
-        ordered=True,
-        discount=gamma,
-        trace=lam,
-        off_policy=any(len(log) > 5 for log in own_logs),
-    )
+    first = offsets([len(rows) for rows in u])
+    left, right = np.arange(2 * first[-1], dtype=np.uint32).reshape(2, -1)
+    z = RankOne(np.concatenate(u + v), left, right, np.concatenate([log[1] for log in own_logs]))
+    prob, weighted = np.repeat(1 / np.diff(first), np.diff(first)), any(log[5] is not None for log in own_logs)
+    problem = Problem(z, prob, first, held, w, None, True, gamma, lam, off_policy=weighted)
     given_as = {"logs": own_logs, "discount": gamma, "trace": lam}
     return recorded(problem, "from_transitions", given_as, weights=weights, assignment=assignment)
 
 
 def _checked(name: str, entry: tuple[Any, ...], d: int | str) -> tuple[Any, ...]:
-    """One log with its arrays checked and copied."""
-    phi = checks.array(f"phi in {name}", entry[0], ("K", d))
-    not_empty(f"phi in {name}", phi.shape)
+    """One log with all its fields, None for what is missing, its arrays checked and copied."""
+    phi = filled(f"phi in {name}", entry[0], ("K", d))
     r = checks.array(f"r in {name}", entry[1], (len(phi),))
     phi_next = checks.array(f"phi_next in {name}", entry[2], phi.shape)
     ended = checks.flags(f"terminated in {name}", entry[3], (len(phi),))
-    out: list[Any] = [phi.copy(), r.copy(), phi_next.copy(), ended]
-    if len(entry) > 4:
-        cut = entry[4]
-        out.append(None if cut is None else checks.flags(f"truncated in {name}", cut, (len(phi),)))
-    if len(entry) > 5:
-        rho = checks.array(f"importance in {name}", entry[5], (len(phi),))
+    cut, rho, *_ = (*entry[4:], None, None)
+    if cut is not None:
+        cut = checks.flags(f"truncated in {name}", cut, (len(phi),))
+    if rho is not None:
+        rho = checks.array(f"importance in {name}", rho, (len(phi),)).copy()
         checks.refuse(rho < 0, rho, f"importance in {name} must be at least 0")
-        out.append(rho.copy())
-    return tuple(out)
-
-
-def _breaks(log: tuple[Any, ...]) -> Flags:
-    """(K,): after which rows a new episode begins."""
-    return log[3] if len(log) == 4 or log[4] is None else log[3] | log[4]
+    return phi.copy(), r.copy(), phi_next.copy(), ended, cut, rho
 
 
 def traces(
@@ -189,8 +170,7 @@ def from_logs(
     for log in checks.instances("logs", logs, Log, "a log of transitions (fl.problems.Log)"):
         both = maps.apply(features, np.concatenate([log.state, log.next_state]))
         phi, phi_next = both[: len(log)], both[len(log) :]
-        rest = () if log.importance is None else (log.importance,)
-        sites.append((phi, log.reward, phi_next, log.terminated, log.truncated, *rest))
+        sites.append((phi, log.reward, phi_next, log.terminated, log.truncated, log.importance))
     try:
         return from_transitions(sites, discount, trace, weights=weights, assignment=assignment)
     except SingularSystemError as error:
