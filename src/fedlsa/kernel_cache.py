@@ -19,8 +19,8 @@ from numba.core import serialize
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 # of the engine: every file with functions that cached functions of other files call
-CALLED: tuple[str, ...] = ("addresses.py", "cpu_record.py", "lanes.py", "memory.py", "random.py", "vectors.py")
-CALLED += ("cuda/gpu_draws.py", "cuda/gpu_segments.py", "cuda/gpu_steps.py", "cuda/gpu_threads.py")
+CALLED: tuple[str, ...] = ("addresses.py", "cpu_record.py", "lanes.py", "random.py", "vectors.py")
+CALLED += ("cuda/gpu_draws.py", "cuda/gpu_steps.py", "cuda/gpu_threads.py")
 
 
 @functools.cache

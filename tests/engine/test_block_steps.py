@@ -5,10 +5,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.engine import block_steps, reference
-from fedlsa.engine.block_steps import BLOCK
+from fedlsa.engine import reference
 from fedlsa.engine.jobs import make_job
 from fedlsa.engine.outcome_tables import outcome_tables
+from fedlsa.engine.reference import BLOCK
 
 LENGTHS = [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5]
 
@@ -40,7 +40,7 @@ def compared(problem, algorithm, rounds, sampling, seed=3):
     zero, outcomes = np.zeros(problem.dim), outcome_tables(problem, sampling)
     arguments = {"seeds": [seed], "record": list(range(rounds + 1)), "dtype": "float64", "engine": "reference"}
     job = make_job(problem, algorithm, rounds, sampling, outcomes, zero, None, arguments)
-    blocks = block_steps.block_steps(problem, sampling, outcomes, seed)
+    blocks = reference.block_steps(problem, sampling, outcomes, seed)
     return reference.run_seed(job, seed), reference.run_seed(job, seed, blocks)
 
 
@@ -54,7 +54,7 @@ def assert_alike(one, other):
 @pytest.mark.parametrize("H", LENGTHS)
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_blocks_are_the_steps_one_after_the_other(problem, H, monkeypatch):
-    monkeypatch.setattr(block_steps, "BLOCKS_AT_ONCE", 2)  # so that a round has several parts
+    monkeypatch.setattr(reference, "BLOCKS_AT_ONCE", 2)  # so that a round has several parts
     for algorithm in (fl.SCAFFLSA(0.05, H), fl.FedLSA(0.05, H, participants=1)):
         assert_alike(*compared(problem, algorithm, 4, fl.IID()))
 

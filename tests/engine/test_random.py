@@ -10,7 +10,6 @@ from numba import njit
 from fedlsa.engine import lanes
 from fedlsa.engine.addresses import align
 from fedlsa.engine.cpu_record import AGENT, BLOCK, KEY_HIGH, KEY_LOW, WORDS
-from fedlsa.engine.memory import load, store
 from fedlsa.engine.random import (
     LENGTH,
     OBSERVATION,
@@ -24,6 +23,7 @@ from fedlsa.engine.random import (
     uniforms,
     words,
 )
+from fedlsa.engine.vectors import load, store
 
 
 def alias_table(prob, bits):

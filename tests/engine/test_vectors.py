@@ -6,19 +6,23 @@ import numpy as np
 import pytest
 from numba import njit
 
-from fedlsa.engine.memory import (
+from fedlsa.engine.vectors import (
     add_rows,
+    align_stack,
     anew,
+    convert,
     first_lane,
+    fma,
+    fold,
     gather,
     integers,
     load,
     look_up,
     rows,
     rows_of_seeds,
+    spread,
     store,
 )
-from fedlsa.engine.vectors import align_stack, convert, fma, fold, spread
 
 g = np.random.default_rng(0)
 X, Y, Z = (g.normal(size=40) for _ in range(3))

@@ -23,9 +23,8 @@ from ..errors import ArgumentError, ResultFileError
 from ..problems import Problem
 from ..results import recipe
 from ..results.dataset import append_rounds
-from .jobs import Job
+from .jobs import Job, RunState
 from .progress import Progress
-from .run_state import RunState
 from .simulation import prepare, result_of, run_jobs, warn_of_divergence
 
 if TYPE_CHECKING:

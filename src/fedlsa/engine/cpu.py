@@ -23,9 +23,9 @@ from .addresses import YIELDS, FieldRecord
 from .cpu_record import BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, FIELDS, LANES, MEMBER, OFFSET, SLOT
 from .cpu_tables import chain_order, chain_words, kernels, observation_tables, shapes
 from .hooks import apply_server_step, compiled_hook, failure, parameters
-from .jobs import Job, JobOutcome, join
+from .jobs import Job, JobOutcome, RunState, join
+from .outcome_tables import chain_states
 from .progress import Progress, notice
-from .run_state import RunState, chain_states
 from .schedule import Schedule, schedule
 
 Integers = NDArray[np.int64]

@@ -19,8 +19,7 @@ from numba import float64, uint32
 
 from .addresses import address, compiled, count_up, invoke, invoke_hook, pointer, stack, wait_for
 from .cpu_record import DRAWN_AT_ONCE, LANES, MEMBER, MOVING, WORDS, task_at
-from .memory import load, store
-from .vectors import fma, fold
+from .vectors import fma, fold, load, store
 
 W = 8  # numbers that the server works on together
 

@@ -18,8 +18,24 @@ from numba import float64, int64, uint32
 from .addresses import compiled, pointer, stack
 from .cpu_record import AGENT, BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
 from .lanes import KEY_WORDS, columns, pick, random_words, round_keys
-from .memory import add_rows, anew, fetch_ahead, first_lane, gather, integers, load, look_up, rows, rows_of_seeds, store
-from .vectors import align_stack, convert, fma, fold, spread
+from .vectors import (
+    add_rows,
+    align_stack,
+    anew,
+    convert,
+    fetch_ahead,
+    first_lane,
+    fma,
+    fold,
+    gather,
+    integers,
+    load,
+    look_up,
+    rows,
+    rows_of_seeds,
+    spread,
+    store,
+)
 
 
 @functools.cache

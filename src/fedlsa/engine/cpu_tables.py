@@ -18,9 +18,8 @@ from . import cpu_kernel, cpu_steps
 from .addresses import align
 from .cpu_record import LANES
 from .jobs import Job
-from .memory import AVX512
-from .outcome_tables import OutcomeTables
-from .run_state import chain_positions
+from .outcome_tables import OutcomeTables, chain_positions
+from .vectors import AVX512
 
 Array = NDArray[Any]
 Integers = NDArray[np.int64]

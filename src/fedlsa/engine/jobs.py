@@ -14,17 +14,63 @@ from ..algorithms import Algorithm, Linear, method
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
-from ..sampling import Sampling
+from ..sampling import Markov, Sampling
 from .hooks import check_server_step
-from .outcome_tables import OutcomeTables
-from .run_state import RunState, beginning
+from .outcome_tables import OutcomeTables, first_states
 from .schedule import expected_updates, typical_observations
 
+Integers = NDArray[np.int64]
 KEEP = ("theta", "xi", "state")
 MOST_IN_A_ROUND = 2**27  # observations: a few seconds of an agent
 MOST_IN_PYTHON = 1e8  # observations in the readable engine: about half an hour
 MOST_COMPILED = 1e15  # observations in the other engines: a month of one core
 MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
+
+
+class RunState(NamedTuple):
+    """Where S runs stand between two rounds: all that they need to go on, in every engine; an entry per seed.
+
+    Random numbers are a function of (seed, agent, step), so there is no generator to keep. Each engine keeps control
+    variates as it works with them, so that a run that it goes on with has the same bits: xi_c = xi[c] / scale - shift.
+
+    theta : (S, d), the server's; running : (S, d), its mean from `average_after` on, before that where it began
+    memory : (S, k - 1, d), what else the server remembers
+    xi : (S, N, d), shift : (S, d), scale : (S,): the control variates
+    steps : (S, N), observations that each agent has received; chain : (S, N), the state of its trajectory, else 0
+    received : (S,), observations as `Schedule.received` counts them; rounds : (S,), communications
+    diverged_at : (S,), first round whose theta is not finite, or -1
+    """
+
+    theta: Floats
+    running: Floats
+    memory: Floats
+    xi: Floats
+    shift: Floats
+    scale: Floats
+    steps: Integers
+    chain: Integers
+    received: Integers
+    rounds: Integers
+    diverged_at: Integers
+
+    @property
+    def first(self) -> int:
+        """How many rounds are done, the same for all seeds."""
+        return int(self.rounds[0])
+
+    @property
+    def variates(self) -> Floats:
+        """xi_c + shift : (S, N, d)."""
+        return self.xi if (self.scale == 1).all() else np.asarray(self.xi / self.scale[:, None, None])
+
+    @property
+    def control_variates(self) -> Floats:
+        """xi_c : (S, N, d)."""
+        return np.asarray(self.variates - self.shift[:, None])
+
+    def of_seeds(self, which: slice) -> RunState:
+        """The state of some of the seeds."""
+        return RunState._make(values[which] for values in self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +83,7 @@ class Job:
     outcomes: OutcomeTables
     rounds: int
     seeds: NDArray[np.uint64]
-    recorded: NDArray[np.int64]
+    recorded: Integers
     start: RunState  # after which its rounds begin: the first, or those of a run that goes on
     arguments: dict[str, Any]  # of `simulate`, as a result remembers them
 
@@ -84,7 +130,7 @@ class JobOutcome(NamedTuple):
     """What an engine makes of a job with S seeds and R recorded rounds."""
 
     theta: Floats  # (S, R, d)
-    observed: NDArray[np.int64]  # (S, R): observations received so far, as `Schedule.received` counts them
+    observed: Integers  # (S, R): observations received so far, as `Schedule.received` counts them
     state: RunState  # after the last round
 
 
@@ -167,8 +213,21 @@ def make_job(
     numbers = 2 * len(recorded) * (d + 4) + 4 * N * d
     checks.memory("seeds", runs, 8 * numbers, "recorded iterates and the agents' parameters")
     seeds = np.array(arguments["seeds"], np.uint64)
-    memory = len(Linear(*algorithm.server()).change) - 1
-    start = beginning(problem, sampling, outcomes, seeds, theta, np.zeros((N, d)) if xi is None else xi, memory)
+    theta, none = np.broadcast_to(theta, (runs, d)), np.zeros(runs, np.int64)
+    nowhere = np.broadcast_to(np.int64(0), (runs, N))
+    start = RunState(
+        theta,
+        theta,
+        memory=np.broadcast_to(0.0, (runs, len(Linear(*algorithm.server()).change) - 1, d)),
+        xi=np.broadcast_to(0.0 if xi is None else xi, (runs, N, d)),
+        shift=np.broadcast_to(0.0, (runs, d)),
+        scale=np.ones(runs),
+        steps=nowhere,
+        chain=first_states(problem, sampling, outcomes, seeds) if isinstance(sampling, Markov) else nowhere,
+        received=none,
+        rounds=none,
+        diverged_at=none - 1,
+    )
     return Job(problem, algorithm, sampling, outcomes, rounds, seeds, recorded, start, own)
 
 

@@ -6,6 +6,7 @@ Both engines draw from these, so that they see the same observations.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
-from .random import START, alias_bits, alias_tables, block, choose_all
+from .random import START, alias_bits, alias_tables, block
 
 Words = NDArray[np.uint32]
 Integers = NDArray[np.int64]
@@ -39,6 +40,12 @@ class OutcomeTables:
     shift: Integers  # (M,)
     successor: Words
     start: OutcomeTables | None = None
+
+    def draw(self, word: NDArray[np.uint64], at: Any, shift: Any) -> Integers:
+        """The outcomes that random words pick in alias tables with 2^(32 - shift) slots that begin at `at`."""
+        coin, low = word.astype(np.int64), (1 << shift) - 1
+        entry = self.slots[at + (coin >> shift)].astype(np.int64)  # `choose` of many words at once
+        return np.where(coin & low < entry & low, coin >> shift, entry >> shift)
 
 
 _NONE = np.empty(0, np.uint32)
@@ -123,6 +130,17 @@ def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, se
     law = outcomes.start
     assert law is not None
     m = problem.assignment
-    word = block(seeds[:, None], np.arange(problem.n_agents, dtype=np.uint64), START, 0)[0].astype(np.int64)
-    entry = law.slots[law.slot[m] + (word >> law.shift[m])].astype(np.int64)
-    return choose_all(word, entry, law.shift[m])
+    word = block(seeds[:, None], np.arange(problem.n_agents, dtype=np.uint64), START, 0)[0]
+    return law.draw(word, law.slot[m], law.shift[m])
+
+
+def chain_positions(problem: Problem, outcomes: OutcomeTables, chain: Integers) -> Integers:
+    """Where the alias tables of states begin; chain, and the result : (..., N)."""
+    m = problem.assignment
+    return np.asarray(outcomes.row[m] + (chain << (32 - outcomes.shift[m])))
+
+
+def chain_states(problem: Problem, outcomes: OutcomeTables, positions: Integers) -> Integers:
+    """The inverse of `chain_positions`."""
+    m = problem.assignment
+    return np.asarray((positions - outcomes.row[m]) >> (32 - outcomes.shift[m]))

@@ -22,8 +22,7 @@ from ..sampling import IID
 from ..theory.bias_terms import power_sums
 from ..value_objects import Displayed, ReadOnly
 from .outcome_tables import outcome_tables
-from .reference import Iterate, LocalSteps, observed_steps, observers, run_rounds
-from .run_state import beginning
+from .reference import Iterate, LocalSteps, Observer, observed_steps, run_rounds
 from .schedule import schedule
 
 Integers = NDArray[np.int64]
@@ -91,8 +90,7 @@ def round_paths(
     walk = noiseless_steps(problem)
     if noise:
         tables = outcome_tables(problem, IID())
-        state = beginning(problem, IID(), tables, np.array([seed], np.uint64), start, np.zeros((N, d)))
-        walk = observed_steps(observers(problem, IID(), tables, seed, state), 1)
+        walk = observed_steps([Observer(problem, IID(), tables, seed, c) for c in range(N)], 1)
 
     theta, xi = np.empty((rounds + 1, d)), np.zeros((rounds + 1, N, d))
     local = np.empty((rounds, N, points + 1, d))

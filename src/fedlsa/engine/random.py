@@ -159,9 +159,3 @@ def choose(word, entry, shift):
     """
     low = (1 << shift) - 1
     return word >> shift if word & low < entry & low else entry >> shift
-
-
-def choose_all(word: Integers, entry: Integers, shift: Any) -> Integers:
-    """`choose` of many words at once."""
-    low = (1 << shift) - 1
-    return np.where(word & low < entry & low, word >> shift, entry >> shift)

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dtrsv
 
 from ..algorithms import Algorithm
 from ..checks import Floats
-from ..problems import Problem
+from ..problems import Problem, RankOne
 from ..sampling import Markov, Replay, Sampling
 from .hooks import apply_server_step
-from .jobs import Job, JobOutcome, join
-from .outcome_tables import OutcomeTables
+from .jobs import Job, JobOutcome, RunState, join
+from .outcome_tables import OutcomeTables, chain_states
 from .progress import Progress
 from .random import OBSERVATION, choose, words
-from .run_state import RunState, chain_states
 from .schedule import Schedule, schedule
 
 Integers = NDArray[np.int64]
@@ -32,6 +32,8 @@ Integers = NDArray[np.int64]
 # that begins at theta; NaN for the others. eta : of all, or (N,); moments : (points,), or (N, points)
 LocalSteps = Callable[[Floats, Floats, Integers, Any, Integers], Floats]
 AHEAD = 64  # random words of an agent that are made at once
+BLOCK = 64  # steps that are solved for at once: with more, the products of their rows outweigh the calls
+BLOCKS_AT_ONCE = 128  # whose products are held: 4 MB
 
 
 @functools.lru_cache(maxsize=4096)
@@ -49,7 +51,7 @@ class Observer:
     outcomes: OutcomeTables
     seed: int
     agent: int
-    state: int | None  # of its trajectory, if it follows one
+    state: int | None = None  # of its trajectory, if it follows one
     step: int = 0  # how many observations it has received
 
     def __post_init__(self) -> None:
@@ -77,14 +79,6 @@ class Observer:
         return A[0], b[0]
 
 
-def observers(
-    problem: Problem, sampling: Sampling, outcomes: OutcomeTables, seed: int, start: RunState
-) -> list[Observer]:
-    """The streams of all agents, from the state of a run of one seed on."""
-    positions = zip(start.chain[0].tolist(), start.steps[0].tolist(), strict=True)
-    return [Observer(problem, sampling, outcomes, seed, c, s, step) for c, (s, step) in enumerate(positions)]
-
-
 def observed_steps(agents: list[Observer], thin: int) -> LocalSteps:
     """Local steps on observations, of which every thin-th makes an update; in the type of theta."""
 
@@ -104,6 +98,64 @@ def observed_steps(agents: list[Observer], thin: int) -> LocalSteps:
         return out
 
     return walk
+
+
+def block_steps(problem: Problem, sampling: Sampling, outcomes: OutcomeTables, seed: int) -> LocalSteps:
+    """Those of `observed_steps` up to rounding, many at a time, for rank-one observations, independent or replayed.
+
+    A short run ends before an engine could be compiled. Steps theta_i+1 = rho theta_i - e_i s_i + eta xi, with
+    rho = 1 - eta ridge, e_i = eta u_i and s_i = v_i^T theta_i - y_i, are followed for a block of them:
+    theta_i = rho^i theta_0 + (1 + ... + rho^(i-1)) eta xi - sum_j<i rho^(i-1-j) e_j s_j. Put into the s_i this is a
+    triangular system for all of them, solved in the order of the steps.
+    """
+    z, received = problem.observations, np.zeros(problem.n_agents, np.int64)
+    assert isinstance(z, RankOne)
+
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, moments: Integers) -> Floats:
+        out = np.full((len(xi), len(moments), len(theta)), np.nan)
+        for c in active:
+            theta_hat, done, m = theta, 0, int(problem.assignment[c])
+            for k, until in enumerate(moments):
+                while done < until:
+                    left = int(until - done)  # whole blocks, and then what remains
+                    n = min(left // BLOCK, BLOCKS_AT_ONCE) * BLOCK or left
+                    drawn = outcomes.order[_outcomes(sampling, outcomes, seed, int(c), m, int(received[c]), n)]
+                    u, v = (z.rows[side[drawn]].reshape(-1, min(n, BLOCK), problem.dim) for side in (z.left, z.right))
+                    y = z.y[drawn].reshape(u.shape[:2])
+                    theta_hat = _solve_blocks(theta_hat, xi[c], float(eta), z.ridge, u, v, y)
+                    done, received[c] = done + n, received[c] + n
+                out[c, k] = theta_hat
+        return out
+
+    return walk
+
+
+def _outcomes(
+    sampling: Sampling, t: OutcomeTables, seed: int, agent: int, table: int, first: int, count: int
+) -> NDArray[np.int64]:
+    """Which outcomes an agent receives as its observations first, ..., first + count - 1."""
+    if isinstance(sampling, Replay):
+        return np.asarray(t.row[table] + np.arange(first, first + count) % t.length[table])
+    word = words(seed, agent, OBSERVATION, first, count)
+    return np.asarray(t.row[table] + t.draw(word, t.slot[table], t.shift[table]))
+
+
+def _solve_blocks(theta: Floats, xi: Floats, eta: float, ridge: float, u: Floats, v: Floats, y: Floats) -> Floats:
+    """theta after blocks of steps on u, v : (blocks, n, d) and y : (blocks, n)."""
+    n = u.shape[1]
+    powers = (1 - eta * ridge) ** np.arange(n + 1)
+    sums, ahead = np.append(0, np.cumsum(powers[:-1])), np.arange(n)[:, None] - 1 - np.arange(n)
+    e = eta * u
+    products = v @ e.transpose(0, 2, 1)  # of which what stands below the diagonal is read
+    if ridge:
+        products *= powers[np.maximum(ahead, 0)]
+    known = sums[:-1] * (eta * (v @ xi)) - y
+    e *= powers[n - 1 :: -1, None]
+    pull, kept, last = sums[-1] * eta * xi, powers[-1], powers[:-1]
+    for row, direction, product, rest in zip(v, e, products, known, strict=True):
+        s = dtrsv(product.T, last * (row @ theta) + rest, lower=0, trans=1, diag=1)
+        theta = kept * theta - s @ direction + pull
+    return theta
 
 
 class Iterate(NamedTuple):
@@ -198,7 +250,8 @@ def run_seed(job: Job, seed: int, steps: LocalSteps | None = None) -> JobOutcome
     begin = job.start.of_seeds(slice(k := job.seeds.tolist().index(seed), k + 1))
     first, received = begin.first, int(begin.received[0])
     rounds = schedule(a, job.sampling, seed, job.rounds - first, p.n_agents, first)
-    theta, agents = begin.theta[0], observers(p, job.sampling, job.outcomes, seed, begin)
+    theta, positions = begin.theta[0], zip(begin.chain[0].tolist(), begin.steps[0].tolist(), strict=True)
+    agents = [Observer(p, job.sampling, job.outcomes, seed, c, *position) for c, position in enumerate(positions)]
     xi, lost = begin.control_variates[0], int(begin.diverged_at[0])
     start = now = Iterate(theta, xi, begin.running[0], theta, begin.memory[0], lost)
     if steps is None:
@@ -208,7 +261,6 @@ def run_seed(job: Job, seed: int, steps: LocalSteps | None = None) -> JobOutcome
         if t in recorded:
             estimates[t] = now.estimate
     observed = np.append(received, received + np.cumsum(rounds.received))
-    positions = np.array([agent.position for agent in agents])
     state = RunState(
         theta=now.theta[None],
         running=now.running[None],
@@ -217,7 +269,7 @@ def run_seed(job: Job, seed: int, steps: LocalSteps | None = None) -> JobOutcome
         shift=np.zeros((1, p.dim)),
         scale=np.ones(1),
         steps=np.array([[agent.step for agent in agents]]),
-        chain=chain_states(p, job.outcomes, positions)[None],
+        chain=chain_states(p, job.outcomes, np.array([[agent.position for agent in agents]])),
         received=observed[-1:],
         rounds=np.array([job.rounds]),
         diverged_at=np.array([now.diverged_at]),

@@ -22,12 +22,11 @@ import numpy as np
 from .. import checks
 from ..algorithms import Algorithm, FedLSA, method_class
 from ..checks import Floats
-from ..engine.block_steps import BLOCK, block_steps
 from ..engine.jobs import make_job
 from ..engine.outcome_tables import outcome_tables
 from ..engine.paths import noiseless_steps
 from ..engine.progress import Progress
-from ..engine.reference import run_seed
+from ..engine.reference import BLOCK, block_steps, run_seed
 from ..errors import (
     ArgumentError,
     DivergenceError,

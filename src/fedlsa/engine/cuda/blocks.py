@@ -16,7 +16,7 @@ from ..cpu_tables import dense_columns, padded
 from ..jobs import Job
 from ..outcome_tables import OutcomeTables
 from .gpu_draws import INDEPENDENT, LOG, PACKED, TRAJECTORY
-from .gpu_segments import COORDINATES
+from .gpu_steps import COORDINATES
 from .gpu_threads import MOST_THREADS, MOST_WARPS, WARP
 
 Array = NDArray[Any]

@@ -7,7 +7,7 @@ is one vector of the server, sum_c w_c (xi_c + shift): a round then writes nothi
 Outcomes do not depend on theta, so they are drawn one block of four random words ahead of their use, and four steps at
 a time are written out so that drawing and stepping interleave. Rows of features stand in shared memory, in as many
 copies as fit, so that threads which look up different rows do not meet in one bank. Rounds of one step look the next
-round's rows up before they wait. Few agents have a warp each (gpu_segments.py). Where a seed has several blocks,
+round's rows up before they wait. Few agents have a warp each (gpu_steps.py). Where a seed has several blocks,
 each leaves its sum over agents in memory, waits for the others and adds all sums in one order, whichever came first.
 engine/reference.py is the readable twin.
 """
@@ -22,8 +22,7 @@ from numba import cuda, float32, float64, int32, int64, uint32
 from ...kernel_cache import cached_on_gpu
 from .blocks import Kind
 from .gpu_draws import PACKED, hold, next_block, own_entries
-from .gpu_segments import segments
-from .gpu_steps import dense, fetch, four_steps, move, prepare, step
+from .gpu_steps import dense, fetch, four_steps, move, prepare, segments, step
 from .gpu_threads import MOST_WARPS, ROOMS, SIMULATED, barrier, block_sum, blocks_meet, fold, seat, tally
 
 

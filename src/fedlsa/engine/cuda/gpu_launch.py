@@ -17,12 +17,13 @@ from numba import cuda
 
 from ...algorithms import Algorithm
 from ...errors import ArgumentError
-from ...problems import Dense
+from ...problems import Dense, Problem
 from ...sampling import Markov
 from ..hooks import parameters, refuse_raising
-from ..jobs import Job, JobOutcome
+from ..jobs import Integers, Job, JobOutcome, RunState
+from ..outcome_tables import OutcomeTables, chain_positions, chain_states
 from ..progress import Progress, notice
-from ..run_state import RunState, chain_positions, chain_states, from_block_start, to_block_start
+from ..random import OBSERVATION, block
 from ..schedule import Schedule, schedule
 from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, SharedTables, kind_of, rounds_vary
 from .gpu_kernel import build
@@ -216,6 +217,40 @@ class Group:
         return np.stack(
             [from_block_start(p, outcomes, int(s), *x) for s, *x in zip(job.seeds, chain, steps, strict=True)]
         )
+
+
+def _follow(
+    outcomes: OutcomeTables, table: Integers, seed: int, agent: Integers, state: Integers, steps: Integers
+) -> Integers:
+    """The states of trajectories after so many `steps` that were in `state` at the multiple of four before."""
+    row, shift = outcomes.row[table], outcomes.shift[table]
+    position = row + (state << (32 - shift))
+    drawn = block(seed, agent.astype(np.uint64), OBSERVATION, (steps // 4).astype(np.uint64))
+    for i in range(3):
+        k = position + outcomes.draw(drawn[i], position, shift)
+        position = np.where(i < steps % 4, outcomes.successor[k].astype(np.int64), position)
+    return np.asarray((position - row) >> (32 - shift))
+
+
+def from_block_start(
+    problem: Problem, outcomes: OutcomeTables, seed: int, chain: Integers, steps: Integers
+) -> Integers:
+    """The states of trajectories now, from those at the last multiple of four of their steps; all : (N,)."""
+    return _follow(outcomes, problem.assignment, seed, np.arange(problem.n_agents), chain, steps)
+
+
+def to_block_start(problem: Problem, outcomes: OutcomeTables, seed: int, chain: Integers, steps: Integers) -> Integers:
+    """States from which the draws since the last multiple of four lead to those of now; all : (N,).
+
+    Trajectories may meet, so they need not be the states that were: what comes from now on is the same.
+    """
+    states = outcomes.length[problem.assignment]
+    agent = np.repeat(np.arange(problem.n_agents), states)
+    state = np.arange(len(agent)) - np.repeat(np.cumsum(states) - states, states)
+    leads = _follow(outcomes, problem.assignment[agent], seed, agent, state, steps[agent]) == chain[agent]
+    out = np.empty_like(chain)
+    out[agent[leads]] = state[leads]
+    return out
 
 
 def joined(parts: list[Array], dtype: Any) -> Array:
