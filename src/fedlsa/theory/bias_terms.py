@@ -35,8 +35,7 @@ from .problem_moments import EPS, Moments
 def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
     """rho_H (eq:global_iterates_run): the drift that one round of FedLSA adds when it starts at theta_star, (d,).
 
-    problem : one of fl.problems
-    step_size, local_steps : of FedLSA, the paper's eta and H
+    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H
 
     rho_H = E_c[(I - (I - eta A_bar_c)^H)(theta_star_c - theta_star)]; 0 for H = 1 and for identical agents.
     """
@@ -47,13 +46,10 @@ def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
 def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
     """The limit bias of FedLSA (th:2nd_moment_no_cv), (d,): its mean tends to theta_star + bias.
 
-    problem : one of fl.problems
-    step_size, local_steps : of FedLSA, the paper's eta and H
+    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H
 
-    bias = (I - E_c[(I - eta A_bar_c)^H])^{-1} rho_H. Where the mean recursion is unstable there is no limit, and the
-    step size is refused (`bias_at` has the bias after any number of rounds).
-
-    It is a vector, with a sign; its square ||bias||^2 is the drift of `stationary`, to which that of `exact` tends.
+    bias = (I - E_c[(I - eta A_bar_c)^H])^{-1} rho_H; its square is the drift of `stationary`, to which that of `exact`
+    tends. Where the mean recursion is unstable there is no limit, and the step size is refused (`bias_at` has one).
     """
     return limit_bias(problem, *_checked(problem, step_size, local_steps))[0]
 
@@ -76,8 +72,7 @@ def limit_bias(problem: Problem | Moments, eta: float, H: int) -> tuple[Floats, 
 def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -> Floats:
     """The bias after t rounds (th:2nd_moment_no_cv), (d,): FedLSA started at theta_star has mean theta_star + bias_t.
 
-    problem : one of fl.problems
-    step_size, local_steps : of FedLSA, the paper's eta and H
+    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H
     rounds : t
 
     bias_t = sum_{s <= t} Gamma^{t-s} rho_H with Gamma = E_c[(I - eta A_bar_c)^H]; 0 for t = 0, and it tends to `bias`.
@@ -103,8 +98,7 @@ def bias_path(problem: Problem, eta: float, H: int, rounds: ArrayLike) -> Floats
 def first_order_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
     """The limit bias to first order in the step size, (d,); it too never asks for theta_star_c.
 
-    problem : one of fl.problems
-    step_size, local_steps : of FedLSA, the paper's eta and H
+    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H
 
     -eta (H-1)/2 A_bar^{-1} E_c[A_bar_c^2 (theta_star_c - theta_star)] = eta (H-1)/2 A_bar^{-1} E_c[A_bar_c xi_star_c].
     """
@@ -117,8 +111,7 @@ def first_order_bias(problem: Problem, step_size: float, local_steps: int) -> Fl
 def round_bias_bound(problem: Problem, step_size: float, local_steps: int) -> float:
     """The bound on ||rho_H|| of lem:bound-bias, corrected: a factor ||A_bar_c||^2 / 2 is not printed.
 
-    problem : one of fl.problems
-    step_size, local_steps : of FedLSA, the paper's eta and H
+    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H
 
     eta^2 H^2 / 2 E_c[||A_bar_c||^2 exp(eta H ||A_bar_c||) ||theta_star_c - theta_star||]; NaN without a theta_star_c.
     """
@@ -135,8 +128,7 @@ def round_bias_bound(problem: Problem, step_size: float, local_steps: int) -> fl
 def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds: int) -> float:
     """How far bias_t can be from its limit (lem:bias_bias_bound, eq:theta_bias_bias_bound); NaN where a(eta) is.
 
-    problem : one of fl.problems
-    step_size, local_steps : of FedLSA, the paper's eta and H
+    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H
     rounds : t
 
     (1 - eta a)^{t H} ||(I - Gamma)^{-1}|| ||rho_H|| with Gamma = E_c[(I - eta A_bar_c)^H] and a = a(eta).
@@ -153,9 +145,8 @@ def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds:
 class FedLSAParts(Displayed, ReadOnly):
     """The parts of FedLSA's error, each as a problem of its own (eq:FLSA_recursion_expanded_appendix).
 
-    theta_t - theta_star = transient + bias + fluctuation of the bias + noise. These are the paper's terms, random but
-    for the bias; in the split of `exact`, start is the mean of the transient, drift the bias, and noise all that is
-    random.
+    theta_t - theta_star = transient + bias + fluctuation of the bias + noise: the paper's terms, all random but the
+    bias. In the split of `exact`, start is the mean of the transient, drift the bias, noise all that is random.
 
     transient : run from theta_0 - theta_star; its error is the transient part (lem:transient_term_bound)
     noise : run from 0; its error is the noise part (lem:fluctuation_term_bound)
@@ -190,14 +181,11 @@ def fedlsa_parts(problem: Problem) -> FedLSAParts:
     With eps(z) = A(z) theta_star_c - b(z): b = 0 for the transient, -eps for the noise, A(z) theta_star_c for the rest.
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
-    local = problem.table_theta_star_local
+    local, nothing = problem.table_theta_star_local, np.zeros_like(problem.table_xi_star)
     if not np.isfinite(local[problem.table_weights > 0]).all():
         raise ArgumentError("every agent must have a theta_star_c for FedLSA's decomposition; one has none")
-    return FedLSAParts(
-        transient=_with(problem, np.zeros_like(local), np.zeros_like(local), 0.0),
-        noise=_with(problem, -local, np.zeros_like(local), 1.0),
-        heterogeneity=_with(problem, local, np.zeros_like(local), 0.0),
-    )
+    parts = (nothing, 0.0), (-local, 1.0), (local, 0.0)  # theta and the share of b, for each in its order
+    return FedLSAParts(*(_with(problem, theta, nothing, share) for theta, share in parts))
 
 
 def scafflsa_parts(problem: Problem) -> SCAFFLSAParts:

@@ -141,15 +141,15 @@ def fedlsa_bound(known: Known, algorithm: FedLSA, rounds: Rounds, start: float, 
     """
     eta, H, t, problem = constant_step(algorithm), algorithm.local_steps, rounds, known.problem
     a, gap = known.stability(eta), np.sum((problem.theta_star_local - problem.theta_star) ** 2, axis=1)
-    heter = known.of_average(known.Sigma_A_norms * gap)  # the paper's v_heter / N
+    of_agents = known.trace_Sigma_eps, known.Sigma_A_norms * gap, known.Sigma_A_norms
+    eps, heter, Sigma_A = map(known.of_average, of_agents)
     terms = {
-        "noise": math.sqrt(eta * known.of_average(known.trace_Sigma_eps) / (a * (1 - math.exp(-2)))),
+        "noise": math.sqrt(eta * eps / (a * (1 - math.exp(-2)))),
         "heterogeneity": math.sqrt(2 * eta * heter / a),
-        "bias fluctuation": fluctuation(known, eta, a) * largest_bias(problem, eta, H, a),
+        "bias fluctuation": math.sqrt(2 * eta * Sigma_A / a) * largest_bias(problem, eta, H, a),
         "transient": _left(eta * a, H * np.float64(t)) * start,
     }
-    conditions = _stable(known, eta, a)
-    conditions["every agent has a theta_star_c"] = (float(math.isnan(heter)), 0.0)
+    conditions = _stable(known, eta, a) | {"every agent has a theta_star_c": (float(math.isnan(heter)), 0.0)}
     with np.errstate(over="ignore", invalid="ignore"):  # of means that diverge
         bias = np.linalg.norm(bias_path(problem, eta, H, np.atleast_1d(t)), axis=1)
     mse = (sum(terms.values()) + bias) ** 2
@@ -194,10 +194,9 @@ def scafflsa_bound(known: Known, algorithm: SCAFFLSA, rounds: Rounds, start: flo
         "transient": _left(eta * a * H / 2, t) * 2 * psi_0,
         "noise": 36 * d * eta / (N * a) * known.Sigma_omega_norm,
     }
-    conditions = _stable(known, eta, a)
-    conditions["eta a H <= 1"] = (eta * a * H, 1.0)
-    limit = a / (240 * eta * (known.C_A**2 + known.Sigma_A_norm))
-    conditions["H <= a / (240 eta (C_A^2 + ||Sigma_A||))"] = (float(H), limit)
+    longest = a / (240 * eta * (known.C_A**2 + known.Sigma_A_norm))
+    conditions = {"eta a H <= 1": (eta * a * H, 1.0), "H <= a / (240 eta (C_A^2 + ||Sigma_A||))": (float(H), longest)}
+    conditions = _stable(known, eta, a) | conditions
     return Bound(label, "SCAFFLSA", "E ||theta_t - theta_star||^2", t, t * H, terms, conditions)
 
 
@@ -223,11 +222,6 @@ def scaffnew_bound(known: Known, algorithm: Scaffnew, rounds: Rounds, start: flo
     conditions["eta <= 1 / (2 L)"] = (eta, 1 / (2 * known.L))
     what = f"E psi_K at iteration K = {K if one else 'rounds / p'}"
     return Bound(label, "Scaffnew", what, rounds, K, terms, conditions)
-
-
-def fluctuation(known: Known, eta: float, a: float) -> float:
-    """By how much the bias may fluctuate, relative: sqrt(2 eta sum_c w_c^2 ||Sigma_A_c|| / a)."""
-    return math.sqrt(2 * eta * known.of_average(known.Sigma_A_norms) / a)
 
 
 def largest_bias(problem: Problem, eta: float, H: int, a: float) -> float:

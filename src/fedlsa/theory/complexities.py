@@ -20,16 +20,7 @@ from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew, method_class
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..value_objects import Displayed, ReadOnly
-from .bounds import (
-    Bound,
-    constant_step,
-    coupled_bound,
-    fluctuation,
-    largest_bias,
-    round_lengths,
-    start_distance,
-    theorem,
-)
+from .bounds import Bound, constant_step, coupled_bound, largest_bias, round_lengths, start_distance, theorem
 from .problem_constants import Constants, constants, markov_constants
 
 NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theorem, which bounds the RMS error
@@ -162,9 +153,10 @@ def _fedlsa_parts(
 
     eta = _largest_step(known, noise_is_small)
     a = known.stability(eta)
+    fluctuation = math.sqrt(2 * eta * known.of_average(known.Sigma_A_norms) / a)
 
     def unbiased(H: int) -> bool:
-        return (1 + fluctuation(known, eta, a)) * largest_bias(known.problem, eta, H, a) <= BIAS * eps
+        return (1 + fluctuation) * largest_bias(known.problem, eta, H, a) <= BIAS * eps
 
     return eta, _decay(math.log1p(-eta * a), start, TRANSIENT * eps), unbiased
 

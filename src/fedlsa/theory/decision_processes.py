@@ -123,13 +123,10 @@ def virtual_mdp(problem: Problem) -> VirtualMDP:
     """
     chain, obs, S = _parts(problem, "decision processes (from_mdps, garnet)")
     checks.memory("the states of the problem", S, 8 * S, "the averaged kernel")
-    kernel, reward, ahead, mass = np.zeros((S, S)), np.zeros(S), np.zeros((S, problem.dim)), np.zeros(S)
-    for w, span in zip(problem.table_weights, problem.spans(), strict=True):
-        s, chance = chain.origin[span], w * chain.conditional[span]
-        np.add.at(kernel, (s, chain.successor[span]), chance)
-        np.add.at(reward, s, chance * obs.y[span])
-        np.add.at(ahead, s, chance[:, None] * obs.rows[obs.right[span]])  # E_c E[phi(s) - gamma phi(s') | s]
-        np.add.at(mass, s, chance)
+    chance = np.repeat(problem.table_weights, np.diff(problem.first)) * chain.conditional
+    kernel = coo_array((chance, (chain.origin, chain.successor)), shape=(S, S)).toarray()
+    reward, mass = (np.bincount(chain.origin, x, S).astype(np.float64) for x in (chance * obs.y, chance))
+    to_rows = coo_array((chance, (chain.origin, obs.right)), shape=(S, len(obs.rows)))  # of phi(s) - gamma phi(s')
     partial = (mass > 1e-9) & (mass < 1 - 1e-9)
     if partial.any():
         state = int(np.argmax(partial))
@@ -139,7 +136,7 @@ def virtual_mdp(problem: Problem) -> VirtualMDP:
     chances, start = kernel[origin, successor], np.zeros(1, np.int64)
     mu = stationary_laws(origin, successor, chances, lived_in[None], start)[0]
     phi = obs.rows[:S]
-    A, b = (mu[:, None] * phi).T @ ahead, (mu * reward) @ phi
+    A, b = (mu[:, None] * phi).T @ (to_rows @ obs.rows), (mu * reward) @ phi
     try:
         theta = np.asarray(np.linalg.solve(A, b), np.float64)
     except np.linalg.LinAlgError:
