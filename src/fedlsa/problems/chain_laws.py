@@ -11,16 +11,11 @@ states that are left, and has to find it twice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ..checks import Floats
 from ..errors import StationaryLawError
 from .system import Flags, Integers
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 BLOCK = 2**18  # entries of the kernels written out at a time (2 MiB)
 MOST_DENSE = 512  # states of a chain whose kernel is written out
@@ -82,40 +77,33 @@ def _law(origin: Integers, successor: Integers, probability: Floats, recurrent: 
     """The law (S,) of one chain, however large; None where it cannot be told."""
     from scipy.sparse import coo_array
 
-    states, number = np.flatnonzero(recurrent), np.cumsum(recurrent) - 1
-    inside, n = recurrent[origin], len(states)
-    entries = (number[origin[inside]], number[successor[inside]])
-    kernel = coo_array((probability[inside], entries), shape=(n, n)).tocsr()  # which adds up what has two rewards
-    for most_pairs in PAIRS:
-        law = _law_by_elimination(kernel, most_pairs)
-        if law is not None and np.abs(kernel.T @ law - law).sum() <= TOLERANCE:
-            out = np.zeros(len(recurrent))
-            out[states] = law
-            return out
-    return None
-
-
-def _law_by_elimination(kernel: csr_array, most_pairs: float) -> Floats | None:
-    """The law (n,) of a chain with one class; None where the states that are left do not show theirs."""
     from .elimination import bring_back, eliminate
 
-    n, moves = kernel.shape[0], kernel.tocoo()
+    number, inside, n = np.cumsum(recurrent) - 1, recurrent[origin], int(recurrent.sum())
+    entries = (number[origin[inside]], number[successor[inside]])
+    kernel = coo_array((probability[inside], entries), shape=(n, n)).tocsr()  # which adds up what has two rewards
+    moves = kernel.tocoo()
     away = moves.row != moves.col
-    used = int(away.sum())
-    room = max(min(2 * n * n, ROOM), used)  # every pair of states, and as many that one elimination may make
-    tail, head, value = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room)
-    tail[:used], head[:used], value[:used] = moves.row[away], moves.col[away], moves.data[away]
-    order, leaving, when, used, column, down = eliminate(tail, head, value, used, n, most_pairs)
-    law = (when == n).astype(np.float64)
-    if len(order) < n - 1:
-        left, number = np.flatnonzero(law), np.cumsum(law, dtype=np.int64) - 1
-        inside = np.flatnonzero((when[tail[:used]] == n) & (when[head[:used]] == n))
-        core = _core_law(number[tail[inside]], number[head[inside]], value[inside], len(left))
-        if core is None:
-            return None
-        law[left] = core
-    bring_back(law, order, leaving, when, tail, value, column, down)
-    return np.asarray(law / law.sum(), np.float64)
+    room = max(min(2 * n * n, ROOM), int(away.sum()))  # every pair of states, and as many that one elimination may make
+    for most_pairs in PAIRS:
+        tail, head, value, used = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room), int(away.sum())
+        tail[:used], head[:used], value[:used] = moves.row[away], moves.col[away], moves.data[away]
+        order, leaving, when, used, column, down = eliminate(tail, head, value, used, n, most_pairs)
+        left = when == n
+        law = left.astype(np.float64)
+        if len(order) < n - 1:
+            place, among = np.cumsum(left) - 1, np.flatnonzero(left[tail[:used]] & left[head[:used]])
+            core = _core_law(place[tail[among]], place[head[among]], value[among], int(left.sum()))
+            if core is None:  # the states that are left do not show their law
+                continue
+            law[left] = core
+        bring_back(law, order, leaving, when, tail, value, column, down)
+        law /= law.sum()
+        if np.abs(kernel.T @ law - law).sum() <= TOLERANCE:
+            out = np.zeros(len(recurrent))
+            out[recurrent] = law
+            return out
+    return None
 
 
 def _core_law(tail: Integers, head: Integers, value: Floats, n: int) -> Floats | None:

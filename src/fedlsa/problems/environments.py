@@ -25,6 +25,7 @@ DERIVED = {  # attributes that a constructor computes from others: they follow w
     "total_mass": ("masspole", operator.add, "masscart"),
     "polemass_length": ("masspole", operator.mul, "length"),
 }
+CHANGING = {"state", "steps_beyond_terminated", "np_random_seed"}  # attributes that are no settings
 POLICY_RULE = "an array (states, actions), a function from a batch of states to probabilities or actions, or 'random'"
 RESETS = 50  # how often an environment that does not tell its initial law is reset to see whether there is one state
 
@@ -76,19 +77,19 @@ def _varied(name: str, settings: Any, where: str) -> Any:
     if not isinstance(settings, Mapping):
         raise ArgumentTypeError(f"{where} must be a mapping of settings; got {checks.show(settings)}")
     known, open_ended = _arguments(name)
-    arguments = {k: v for k, v in settings.items() if k in known}
     rest = {k: v for k, v in settings.items() if k not in known}
     if open_ended and rest:
         plain = _make(name, {}).unwrapped
-        arguments |= {k: v for k, v in rest.items() if not hasattr(plain, k)}
-        rest = {k: v for k, v in rest.items() if k not in arguments}
-    env = _make(name, arguments)
+        rest = {k: v for k, v in rest.items() if hasattr(plain, k)}
+    env = _make(name, {k: v for k, v in settings.items() if k not in rest})
     world = env.unwrapped
     # a table was computed when the environment was made: attributes that are changed later would not reach it
-    attributes = {} if table_of(env) is not None else _numbers(world)
+    public = [] if table_of(env) is not None else [k for k in dir(world) if not k.startswith("_") and k not in CHANGING]
+    attributes = {k for k in public if isinstance(getattr(world, k), numbers.Real)}
+    attributes -= {k for k in attributes if isinstance(getattr(world, k), bool)}
     for key, value in rest.items():
         if key not in attributes:
-            listed = ", ".join(sorted(known | attributes.keys()))
+            listed = ", ".join(sorted(known | attributes))
             raise ArgumentError(f"{where} must name what {name} lets one set ({listed}); got {key!r}")
         setattr(world, key, checks.real(f"{key} in {where}", value))
     for key, (a, times, b) in DERIVED.items():
@@ -111,20 +112,13 @@ def _arguments(name: str) -> tuple[set[str], bool]:
     return named, takes.varkw is not None
 
 
-def _numbers(world: Any) -> dict[str, Any]:
-    """The numeric attributes of an environment, by name, less what changes as it runs."""
-    changing = {"state", "steps_beyond_terminated", "isopen", "screen", "clock", "np_random_seed"}
-    held = {k: getattr(world, k) for k in {*dir(world)} - changing if not k.startswith("_")}
-    return {k: v for k, v in held.items() if isinstance(v, numbers.Real) and not isinstance(v, bool)}
-
-
 def table_of(env: Any) -> Any:
     """P[state][action] = [(probability, next state, reward, terminated), ...] of an environment; None if none."""
     table = getattr(env.unwrapped, "P", None)
     return table if isinstance(table, Mapping) and len(table) else None
 
 
-def initial_law(env: Any, S: int, name: str) -> Floats:
+def initial_law(env: Any, name: str, S: int) -> Floats:
     """(S,): the law of an environment's first state, as it tells it; else the one state in which it always begins."""
     told = getattr(env.unwrapped, "initial_state_distrib", None)
     if told is not None:
@@ -226,7 +220,7 @@ def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: Sequence[int]
     if discrete:
         A = int(vector.single_action_space.n)
         target = prepare_policy(policy, A)
-        acting = target if behaviour is None else prepare_policy(behaviour, A, "behaviour")
+        acting = None if behaviour is None else prepare_policy(behaviour, A, "behaviour")
     elif behaviour is not None:
         raise ArgumentError("behaviour must be None where actions are not numbered: weights need probabilities")
     else:
@@ -236,7 +230,10 @@ def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: Sequence[int]
     rows: list[tuple[Any, ...]] = []
     for k in range(K):
         if discrete:
-            action, rho = _acted(target(state), None if behaviour is None else acting(state), coin[k])
+            evaluated = target(state)
+            law = evaluated if acting is None else acting(state)
+            action = (coin[k, :, None] * law.sum(axis=1, keepdims=True) >= np.cumsum(law, axis=1)).sum(axis=1)
+            rho = evaluated[np.arange(N), action] / law[np.arange(N), action]
         else:
             action, rho = choose_actions(policy, state, [env.action_space for env in envs]), np.ones(N)
         after, reward, terminated, truncated, _ = vector.step(action)
@@ -251,14 +248,6 @@ def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: Sequence[int]
         cut[-1] |= not over[-1]  # the log ends here, the task does not
         logs.append(Log(state, action, reward, after, over, cut, None if behaviour is None else rho))
     return logs
-
-
-def _acted(target: Floats, acting: Floats | None, coin: Floats) -> tuple[Any, Floats]:
-    """(N,): an action for each agent from its own coin, and its importance; target, acting : (N, A)."""
-    law = target if acting is None else acting
-    action = (coin[:, None] * law.sum(axis=1, keepdims=True) >= np.cumsum(law, axis=1)).sum(axis=1)
-    who = np.arange(len(coin))
-    return action, target[who, action] / law[who, action]
 
 
 def _check_states(name: str, space: Any) -> None:
@@ -343,9 +332,7 @@ def from_gymnasium(
             raise ArgumentError(f"envs must share their states and actions, {S} and {A}; got {got}")
     pi = prepare_policy(policy, A)(np.arange(S))
     phi = maps.apply(features, np.arange(S))
-    begin: Any = initial
-    if initial is None:
-        begin = np.stack([initial_law(env, S, name) for env, name in zip(worlds, names, strict=True)])
+    begin = np.stack([initial_law(*at, S) for at in zip(worlds, names, strict=True)]) if initial is None else initial
     lists = [_chain(table, pi) for table in tables]
     try:
         return from_chains(lists, phi, discount, begin, weights=weights, assignment=assignment)
@@ -357,8 +344,8 @@ def from_gymnasium(
         raise SingularSystemError(f"{error}{hint}") from None
 
 
-def _table(env: Any, name: str) -> list[list[Any]]:
-    """P[state][action] as lists."""
+def _table(env: Any, name: str) -> Any:
+    """P[state][action], which has to be there and to say everything."""
     table = table_of(env)
     if table is None:
         raise ArgumentError(f"steps must be given for {name}, which carries no transition table; got None")
@@ -366,16 +353,15 @@ def _table(env: Any, name: str) -> list[list[Any]]:
         raise ArgumentError(
             f"steps must be given for {name} with fickle passengers, whom its table leaves out; got None"
         )
-    return [[table[s][a] for a in range(len(table[s]))] for s in range(len(table))]
+    return table
 
 
-def _chain(table: list[list[Any]], pi: Floats) -> tuple[Any, ...]:
+def _chain(table: Any, pi: Floats) -> tuple[Any, ...]:
     """The transitions of a table under a policy, those that it never makes left out."""
     entries = [
         (s, t, float(reward), float(pi[s, a] * chance), bool(over))
-        for s, actions in enumerate(table)
-        for a, outcomes in enumerate(actions)
-        for chance, t, reward, over in outcomes
+        for s, a in np.ndindex(pi.shape)
+        for chance, t, reward, over in table[s][a]
         if pi[s, a] * chance > 0
     ]
     return tuple(np.array(column) for column in zip(*entries, strict=True))

@@ -401,19 +401,17 @@ def _check_tables(p: Problem) -> None:
     """Laws must sum to one and indices be in range; what observations and chain hold of themselves is right."""
     K = len(p.observations)
     sizes = check_arrays(p, {"K": K}, prob="K", first="T", assignment="N", weights="N")
-    first = p.first
+    first, chain = p.first, p.chain
     if len(first) < 2 or first[0] != 0 or first[-1] != K or (np.diff(first) < 1).any():
         raise ArgumentError(f"first must rise from 0 to the number of outcomes, {K}; got {first.tolist()[:10]}")
-    check_law("prob", p.prob, np.repeat(np.arange(p.n_tables), np.diff(first)), "table")
+    table = np.repeat(np.arange(p.n_tables), np.diff(first))
+    check_law("prob", p.prob, table, "table")
     check_range("assignment", p.assignment, p.n_tables)
     check_law("weights", p.weights, np.zeros(sizes["N"], np.int64), "set of agents")
     checks.refuse(p.weights <= 0, p.weights, "weights must be positive")
-    if p.chain is not None:
-        _check_chain(p, p.chain, K)
-
-
-def _check_chain(p: Problem, chain: Chain, K: int) -> None:
-    states, table = np.diff(chain.first_state), np.repeat(np.arange(p.n_tables), np.diff(p.first))
+    if chain is None:
+        return
+    states = np.diff(chain.first_state)
     if len(states) != p.n_tables or (states < 1).any() or chain.first_state[0] != 0:
         raise ArgumentError(f"first_state must give each of {p.n_tables} tables its states; got {len(states)}")
     check_arrays(chain, {"K": K, "S": int(chain.first_state[-1])}, origin="K", stationary="S")
