@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fedlsa.errors import ArgumentError
 from fedlsa.problems import from_mdps, from_transitions
+from fedlsa.problems.transitions import traces
 
 
 def random_log(seed, K=12, d=3):
@@ -165,3 +166,23 @@ def test_weights_that_are_no_ratios_are_refused(rho, message):
     with pytest.raises(ArgumentError, match=r"importance in logs\[0\] must") as caught:
         from_transitions([(*random_log(0), rho)], 0.9)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("parts", [[1], [7, 8], range(1, 40)])
+def test_a_log_in_parts_has_the_traces_of_the_whole_to_the_last_bit(weighted, parts):
+    rng = np.random.default_rng(len(parts))
+    phi, breaks = rng.normal(size=(40, 3)), rng.random(40) < 0.1
+    rho = rng.exponential(size=40) if weighted else None
+    found, before = [], None
+    for k in np.split(np.arange(40), parts):
+        found.append(traces(phi[k], breaks[k], 0.9, None if rho is None else rho[k], before))
+        before = None if breaks[k[-1]] else found[-1][-1]
+    np.testing.assert_array_equal(np.concatenate(found), traces(phi, breaks, 0.9, rho))
+
+
+def test_importance_may_be_none():
+    log = (np.eye(2), [1.0, 2.0], np.eye(2)[::-1], [0, 1])
+    plain, said = from_transitions([log], 0.5, 0.5), from_transitions([(*log, None, None)], 0.5, 0.5)
+    assert plain == said
+    assert not said.off_policy
