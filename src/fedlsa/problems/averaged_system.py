@@ -26,7 +26,7 @@ EPS = float(np.finfo(np.float64).eps)
 SOLUTION_ERROR = 1e-12  # relative, up to which theta_star is left as the plain solution of a linear system
 LOST_DIGITS = 2  # times eps and the condition: the error of a plain solution
 SUMMING_ERROR = 1e-12  # relative, of averages: tables of 1e6 outcomes leave 1e-14
-MOST_AT_ONCE = 2**16  # numbers of outcomes that are sliced at a time: they stay in the cache
+MOST_AT_ONCE = 2**16  # numbers of rows that are averaged at a time: they stay in the cache
 
 
 def invertible(A: Floats) -> tuple[NDArray[np.bool_], Floats]:

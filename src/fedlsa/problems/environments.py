@@ -85,8 +85,7 @@ def _varied(name: str, settings: Any, where: str) -> Any:
     world = env.unwrapped
     # a table was computed when the environment was made: attributes that are changed later would not reach it
     public = [] if table_of(env) is not None else [k for k in dir(world) if not k.startswith("_") and k not in CHANGING]
-    attributes = {k for k in public if isinstance(getattr(world, k), numbers.Real)}
-    attributes -= {k for k in attributes if isinstance(getattr(world, k), bool)}
+    attributes = {k for k in public if isinstance(v := getattr(world, k), numbers.Real) and not isinstance(v, bool)}
     for key, value in rest.items():
         if key not in attributes:
             listed = ", ".join(sorted(known | attributes))
@@ -260,22 +259,16 @@ def _check_states(name: str, space: Any) -> None:
 
 def _together(envs: list[Any]) -> tuple[Any, bool]:
     """The environments as one, and whether actions are numbered."""
-    gym = gymnasium()
-    spaces = gym.spaces
-    seen, done = envs[0].observation_space, envs[0].action_space
-    _check_states("envs", seen)
-    if not isinstance(done, (spaces.Discrete, spaces.Box)):
+    gym, done = gymnasium(), envs[0].action_space
+    _check_states("envs", envs[0].observation_space)
+    if not isinstance(done, (gym.spaces.Discrete, gym.spaces.Box)):
         raise ArgumentError(f"envs must take actions from a Discrete or Box space; got {done}")
-    for c, env in enumerate(envs):
-        same = type(env.observation_space) is type(seen) and env.observation_space.shape == seen.shape
-        if not same or env.action_space != done:
-            got = f"{env.observation_space} and {env.action_space} for agent {c}"
-            raise ArgumentError(f"envs must share the shapes of states and the actions; got {got}")
-    disabled = gym.vector.AutoresetMode.DISABLED
-    vector = gym.vector.SyncVectorEnv(
-        [lambda env=env: env for env in envs], observation_mode="different", autoreset_mode=disabled
-    )
-    return vector, isinstance(done, spaces.Discrete)
+    ways = {"observation_mode": "different", "autoreset_mode": gym.vector.AutoresetMode.DISABLED}
+    try:
+        vector = gym.vector.SyncVectorEnv([lambda env=env: env for env in envs], **ways)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # they have nothing in common, or little
+        raise ArgumentError(f"envs must share the shapes of states and the actions; got: {error}") from None
+    return vector, isinstance(done, gym.spaces.Discrete)
 
 
 # Federated policy evaluation: exactly where environments carry their tables, else from rollouts.

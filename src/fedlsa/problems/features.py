@@ -6,6 +6,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from ..value_objects import Settings
-from .arguments import call_by_name
+from .arguments import call_by_name, filled
 from .system import Integers
 
 # What a feature map is: states in, rows of at most unit length out; and the maps of numbered states.
@@ -65,13 +66,11 @@ def numbered(states: ArrayLike, count: int, name: str = "states") -> Integers:
 
 def counts(name: str, value: Any, k: int, what: str = "coordinate") -> tuple[int, ...]:
     """A positive integer for each of k coordinates, or one for all."""
-    if checks.is_sequence(value):
-        rule = f"one integer, or one per {what} ({k})"
-        listed = checks.entries(name, value, rule)
-        if len(listed) != k:
-            raise ArgumentError(f"{name} must be {rule}; got {checks.show(value)}")
-        return tuple(checks.integer(name, n, at_least=1) for n in listed)
-    return (checks.integer(name, value, at_least=1),) * k
+    rule = f"one integer, or one per {what} ({k})"
+    listed = checks.entries(name, value, rule) if checks.is_sequence(value) else [value] * k
+    if len(listed) != k:
+        raise ArgumentError(f"{name} must be {rule}; got {checks.show(value)}")
+    return tuple(checks.integer(name, n, at_least=1) for n in listed)
 
 
 class StateMap(FeatureMap):
@@ -182,10 +181,8 @@ class BoxMap(FeatureMap):
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        a = checks.array("low", np.atleast_1d(checks.as_array("low", self.low)), ("k",))
+        a = filled("low", np.atleast_1d(checks.as_array("low", self.low)), ("k",))
         b = checks.array("high", np.atleast_1d(checks.as_array("high", self.high)), (len(a),))
-        if len(a) == 0:
-            raise ArgumentError("low must hold one number per coordinate of a state; got none")
         if (b <= a).any():
             i = int(np.argmax(b <= a))
             raise ArgumentError(f"high must be above low; got {b[i]:g} against {a[i]:g} for coordinate {i}")
@@ -308,9 +305,7 @@ class RadialBasis(BoxMap):
     def __post_init__(self) -> None:
         super().__post_init__()
         if checks.as_array("centres", self.centres).ndim == 2:
-            points = checks.array("centres", self.centres, ("d", len(self.low)))
-            if len(points) == 0:
-                raise ArgumentError("centres must hold at least one point; got none")
+            points = filled("centres", self.centres, ("d", len(self.low)))
             vars(self).update(centres=tuple(map(tuple, points.tolist())))
         else:
             vars(self).update(centres=counts("centres", self.centres, len(self.low)))
@@ -397,14 +392,10 @@ def apply(features: Any, states: ArrayLike, name: str = "features") -> Floats:
 
 def names_of(features: Any, d: int) -> tuple[str, ...]:
     """Of the d features that `apply` gives: the map's own, or those of a transformer; else "feature 0", ..."""
-    names: Any = ()
-    if isinstance(features, FeatureMap):
-        names = features.names
-    elif hasattr(features, "get_feature_names_out"):
-        try:
+    names = features.names if isinstance(features, FeatureMap) else ()
+    if hasattr(features, "get_feature_names_out"):
+        with suppress(Exception):  # scikit-learn's transformers refuse for reasons of their own; names are not needed
             names = tuple(map(str, features.get_feature_names_out()))
-        except Exception:  # scikit-learn's transformers refuse for reasons of their own, and names are not needed
-            names = ()
     return names if len(set(names)) == d else tuple(f"feature {j}" for j in range(d))
 
 

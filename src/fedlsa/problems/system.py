@@ -23,13 +23,12 @@ from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from ..small_pictures import Strip, strips
 from ..value_objects import Displayed, ReadOnly, counted, frozen_property
-from .averaged_system import ideal_control_variates, invertible, solve_average, table_residual
+from .averaged_system import MOST_AT_ONCE, ideal_control_variates, invertible, solve_average, table_residual
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 QUICK_SOLUTIONS = 10**8  # operations of all agents' own solutions that a picture may cost
 DATA = ("regression", "from_transitions", "from_observations")  # whose arguments are rows of sites, or made of them
-MOST_AT_ONCE = 2**16  # numbers of rows that are averaged at a time: they stay in the cache
 LABORATORY_START = "theta_star + 1"  # the authors' start: at the same distance from the answer on every problem
 ROUNDING = 1e-8  # by which a law may miss one: probabilities come from files with few digits
 NARROW = {"left", "right", "following", "origin", "successor", "assignment"}  # long fields that point to others

@@ -138,16 +138,12 @@ class Log(Displayed, ReadOnly):
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The log as columns (K,) for a file: vectors become state_0, state_1, ..., next_state_0, ...; see `fl.fit`."""
-        out: dict[str, NDArray[Any]] = {}
-        for name in ("state", "action", "reward", "next_state", "terminated", "truncated", "importance"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if value.ndim == 1:
-                out[name] = value
-            else:
-                out |= {f"{name}_{i}": column for i, column in enumerate(value.T)}
-        return out
+        return {
+            f"{name}_{i}" if value.ndim > 1 else name: column
+            for name, value in fields_of(self)
+            if value is not None
+            for i, column in enumerate(value.T if value.ndim > 1 else [value])
+        }
 
 
 def from_logs(
