@@ -70,12 +70,21 @@ def eliminate(origin, successor, value, used, states, most_pairs):
                     out[i] -= 1
                     by_row = out[i] <= 64 * n  # else it is a hub with a long row: the columns are shorter
                     if by_row:
-                        _note_row(row, right, successor, when, i, entry)
+                        _prune(row, right, successor, when, i)
+                        f = row[i]
+                        while f >= 0:
+                            entry[successor[f]] = f
+                            f = right[f]
                     for a in range(n):
                         j = target[a]
                         if j == i:
                             continue
-                        f = entry[j] if by_row else _find(column, down, origin, when, i, j)
+                        f = entry[j]
+                        if not by_row:
+                            _prune(column, down, origin, when, j)
+                            f = column[j]
+                            while f >= 0 and origin[f] != i:
+                                f = down[f]
                         if f >= 0 and origin[f] == i and successor[f] == j:
                             value[f] += value[e] * share[a]
                         else:
@@ -93,35 +102,17 @@ def eliminate(origin, successor, value, used, states, most_pairs):
 
 
 @kernel()
-def _note_row(row, right, successor, when, i, entry):
-    """entry[j] <- the entry from i to j, for all states j that are left; the others are dropped from the row."""
-    last, e = -1, row[i]
+def _prune(first, link, end, when, i):
+    """Drop entries of states that have left from a row (first, link, end : row, right, successor) or a column."""
+    last, e = -1, first[i]
     while e >= 0:
-        if when[successor[e]] == len(when):
-            entry[successor[e]] = e
+        if when[end[e]] == len(when):
             last = e
         elif last < 0:
-            row[i] = right[e]
+            first[i] = link[e]
         else:
-            right[last] = right[e]
-        e = right[e]
-
-
-@kernel()
-def _find(column, down, origin, when, i, j):
-    """The entry from i to j, or -1; entries of states that have left are dropped from the column."""
-    last, e = -1, column[j]
-    while e >= 0:
-        if origin[e] == i:
-            return e
-        if when[origin[e]] == len(when):
-            last = e
-        elif last < 0:
-            column[j] = down[e]
-        else:
-            down[last] = down[e]
-        e = down[e]
-    return -1
+            link[last] = link[e]
+        e = link[e]
 
 
 @kernel()
