@@ -11,13 +11,13 @@ import fedlsa as fl
 from fedlsa import theory
 from fedlsa.cli.problem_options import as_options
 
-PROBLEM = ["--agents", "4", "--perturbation", "0", "--features", "8"]
+PROBLEM = ["--agents", "4", "--perturbation", "0", "--states", "10", "--features", "3"]
 THEORY, PLAN = ["theory", *PROBLEM], ["plan", *PROBLEM]
 
 
 @pytest.fixture
 def problem():
-    return fl.problems.garnet(agents=4, perturbation=0.0, features=8)
+    return fl.problems.garnet(agents=4, perturbation=0.0, states=10, features=3)
 
 
 def rows(out, name):

@@ -129,7 +129,7 @@ def test_a_long_upload_is_shortened_to_the_clip():
 
 
 def test_scafflsa_with_eight_bits_reaches_the_solution_because_its_uploads_vanish():
-    path, _, _ = run("scafflsa", 300, quantise=8, clip=20.0)
+    path, _, _ = run("scafflsa", 200, quantise=8, clip=20.0)
     unit = Coding(clip=20.0, quantise=8).grid.unit
     assert np.abs(path[-50:].mean(axis=0) - [0.0, 10.0]).max() < unit  # error feedback: the mean is finer than the grid
 

@@ -12,7 +12,7 @@ from fedlsa.network.protocol.messages import Refusal, Reply
 from fedlsa.network.protocol.records import Record
 from fedlsa.network.protocol.server import ServerState, accept, close_round, open_round
 
-SCHEDULES = 80  # ten thousand are in long/test_schedules.py
+SCHEDULES = 40  # ten thousand are in long/test_schedules.py
 
 
 def test_after_any_faults_theta_is_that_of_the_run_in_which_the_same_sites_were_averaged():
@@ -35,7 +35,7 @@ def test_after_any_faults_theta_is_that_of_the_run_in_which_the_same_sites_were_
 
 @pytest.mark.parametrize("coding", CODINGS, ids=str)
 def test_control_variates_balance_under_faults_when_uploads_are_rounded_and_noised(coding):
-    for seed in range(16):
+    for seed in range(8):
         World(seed, **coding).run()
 
 

@@ -96,7 +96,7 @@ def exact_error(p, run):
 @pytest.mark.parametrize("method", ["scafflsa", "scaffnew"])
 @pytest.mark.parametrize("relative", [0.15, 0.02])
 def test_exact_theory_says_that_planned_runs_reach_epsilon_and_stay_there_once_they_may_stop(method, relative):
-    for p in PROBLEMS:
+    for p in PROBLEMS[:4] + PROBLEMS[8:12]:
         run = planned(p, method, relative)
         error, movement = exact(p, run)
         stop = next(t for t in range(1, run.rounds + 1) if planning.settled(movement[:t], run.rate, run.epsilon))
@@ -117,7 +117,7 @@ def test_planned_runs_need_few_more_rounds_than_those_of_a_planner_that_knows_ev
 
 @pytest.mark.parametrize("method", ["scafflsa", "scaffnew"])
 def test_runs_that_stop_by_their_movements_are_within_epsilon(method):
-    for p in PROBLEMS[:4] + PROBLEMS[8:14]:
+    for p in PROBLEMS[4:6] + PROBLEMS[12:15]:
         run = planned(p, method, 0.3)
         R = min(run.rounds, 25)
         theta = fl.simulate(p, algorithm(run), R, [1], np.zeros(p.dim), record=range(R + 1))["theta"].values[0]

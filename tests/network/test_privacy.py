@@ -206,11 +206,10 @@ def test_rounding_to_the_grid_is_in_the_sensitivity_and_must_be():
 
 @pytest.mark.parametrize(("H", "n"), [(1, 10), (20, 10), (40, 400), (300, 100)])
 def test_the_most_draws_are_the_exact_binomial_quantile(H, n):
-    tail, p = 1e-7, Fraction(1, n)
-    beyond = [sum(math.comb(H, j) * p**j * (1 - p) ** (H - j) for j in range(k + 1, H + 1)) for k in range(H + 1)]
-    K = most_draws(H, n, tail)
-    assert beyond[K] <= tail
-    assert K == 0 or beyond[K - 1] > tail
+    tail, K = 1e-7, most_draws(H, n, 1e-7)
+    often = [math.comb(H, j) * (n - 1) ** (H - j) for j in range(H + 1)]  # of n**H, in integers: exact
+    assert Fraction(sum(often[K + 1 :]), n**H) <= tail
+    assert K == 0 or Fraction(sum(often[K:]), n**H) > tail
 
 
 def test_tails_are_paid_from_delta_and_cannot_exceed_it():

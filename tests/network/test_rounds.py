@@ -146,7 +146,7 @@ def test_a_single_share_says_nothing_and_any_incomplete_sum_neither(problem):
     s = settings(weights=(1, 2, 3, 4))
     runs, state = site_runs(s, means(problem)), ServerState.start(s, 3)
     counts = np.zeros(16, int)
-    for _ in range(300):
+    for _ in range(150):
         state, orders = open_round(state, s.sites)
         shares = [client_step(None, orders[site], runs[site])[1].share for site in s.sites[:3]]
         partial = add(shares)  # one is missing

@@ -40,10 +40,10 @@ def events(run, kind):
 def test_a_run_on_means_is_the_simulation_and_every_site_is_told(tmp_path, method, aggregation):
     world = MemoryWorld(tmp_path, least_sites=3 if aggregation == "secure" else 1)
     name = type(method).__name__.lower()
-    run = world.start(**by_hand(5, seed=3, method=name, local="means", aggregation=aggregation))
+    run = world.start(**by_hand(3, seed=3, method=name, local="means", aggregation=aggregation))
     complete_run(world.network, run, world)
     found = run.read("result.json")
-    assert np.abs(np.array(found["theta"]) - world.on_means(5, method, seed=3)).max() <= 1e-12
+    assert np.abs(np.array(found["theta"]) - world.on_means(3, method, seed=3)).max() <= 1e-12
     assert found["sum_of_xi"] <= 1e-12
     assert np.abs(world.xi().sum(axis=0)).max() <= 1e-12
     assert found["told"] == list(world.network.sites)
@@ -71,9 +71,9 @@ def test_a_run_on_rows_has_the_error_that_exact_theory_gives_it(tmp_path, monkey
     assert abs(np.mean(errors) - float(exact["mse"].values[-1])) <= 4.5 * error
 
 
-@pytest.mark.parametrize("answers", [1, 6, 9, 13, 17, 22, 24, 27])
+@pytest.mark.parametrize("answers", [1, 6, 9, 13, 16, 19])
 def test_a_coordinator_that_dies_after_any_answer_goes_on_to_the_same_bits(world, answers):
-    run, count = world.start(**by_hand(4)), 0
+    run, count = world.start(**by_hand(2)), 0
 
     def die(site, answer):
         nonlocal count
@@ -96,7 +96,7 @@ def test_a_coordinator_that_dies_after_any_answer_goes_on_to_the_same_bits(world
     world.meddle = watch
     complete_run(world.network, run, world)
     found = run.read("result.json")
-    assert found["rounds_opened"] == found["averages"] == 4
+    assert found["rounds_opened"] == found["averages"] == 2
     assert all(len(shares) == 1 for shares in asked.values())
     assert found["sum_of_xi"] <= 1e-12
     assert np.abs(world.xi().sum(axis=0)).max() <= 1e-12

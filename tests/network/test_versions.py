@@ -116,7 +116,7 @@ def test_a_run_goes_on_when_the_program_is_upgraded_in_its_middle(tmp_path, monk
     results = {}
     for upgraded in (False, True):
         world = MemoryWorld(tmp_path / str(upgraded))
-        run = world.start(**by_hand(6, local="means"))
+        run = world.start(**by_hand(4, local="means"))
         seen = []
 
         def counted(site, answer, seen=seen, upgraded=upgraded):
