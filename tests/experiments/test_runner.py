@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import tiny
 import xarray as xr
+from matplotlib.figure import Figure
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ResultFileError, UnknownNameError
@@ -32,6 +33,12 @@ def log(tmp_path):
     tiny.log_to(path)
     yield lambda: path.read_text().split()
     tiny.log_to(Path(os.devnull))
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """A square in the place of each."""
+    monkeypatch.setattr("fedlsa.experiments.executor.draw_charts", lambda *_, **__: Figure((0.5, 0.5)))
 
 
 def groups(*names):
@@ -101,7 +108,7 @@ def test_what_is_stored_is_not_computed_again_and_what_is_damaged_is(tmp_path, l
     assert (first.computed, again.computed) == (9, 5)
 
 
-def test_cells_of_other_code_are_not_used_and_removed_where_that_is_asked_for(tmp_path, log, monkeypatch):
+def test_cells_of_other_code_are_not_used_and_removed_where_that_is_asked_for(tmp_path, log, no_pictures, monkeypatch):
     def ran(clean=False):
         return reproduce(["one"], [QUICK], tmp_path, LocalExecutor(), catalogue=tiny.CATALOGUE, clean=clean)[1].computed
 
@@ -206,7 +213,7 @@ def test_an_error_in_a_cell_leaves_what_was_done_before_it(tmp_path, log):
     assert not Store(tmp_path).has(tiny.place(QUICK, 1))
 
 
-def test_two_runs_do_not_work_in_one_folder_at_once(tmp_path, log):
+def test_two_runs_do_not_work_in_one_folder_at_once(tmp_path, log, no_pictures):
     def while_running(progress):
         with pytest.raises(ResultFileError, match="another run is at work"):
             reproduce(["two"], [QUICK], tmp_path / "out", LocalExecutor(), catalogue=tiny.CATALOGUE)
@@ -215,7 +222,7 @@ def test_two_runs_do_not_work_in_one_folder_at_once(tmp_path, log):
     reproduce(["one"], [QUICK], tmp_path / "out", LocalExecutor(), catalogue=tiny.CATALOGUE)
 
 
-def test_what_an_interrupted_writer_left_is_cleared_away(tmp_path, log):
+def test_what_an_interrupted_writer_left_is_cleared_away(tmp_path, log, no_pictures):
     for folder in ("cells", "figures/paper", "report"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / ".x.nc.0123abcd.part").write_text("half")

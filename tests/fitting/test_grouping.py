@@ -78,6 +78,12 @@ def ways(data, folder):
     }
 
 
+@pytest.fixture(scope="module")
+def regressions(tmp_path_factory):
+    """Rows in all ways, without holes and with them."""
+    return {holes: ways(made_up(holes), tmp_path_factory.mktemp("rows")) for holes in (False, True)}
+
+
 def numbers(fit):
     """All that a fit says in numbers."""
     out = [fit.theta, fit.covariance, fit.degrees_of_freedom, fit.residual_variance, fit.r_squared, fit.log_likelihood]
@@ -108,11 +114,13 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
-def test_a_regression_does_not_depend_on_how_its_rows_come(tmp_path, small, options, holes):
+@pytest.mark.parametrize(
+    ("kind", "holes"),
+    [*((kind, True) for kind in OPTIONS), *((kind, False) for kind in ("HC3", "lag", "clusters"))],
+)
+def test_a_regression_does_not_depend_on_how_its_rows_come(regressions, small, kind, holes):
     task = fl.Regression("y ~ x + z + k", row_weights="w", offset="o", missing="drop" if holes else "error")
-    given = ways(made_up(holes), tmp_path)
+    given, options = regressions[holes], OPTIONS[kind]
     found = {name: fl.fit(sites, task, plan=False, **options, **more) for name, (sites, more) in given.items()}
     assert_one_answer(found)
     assert [s.rows + s.dropped for s in found["CSV"].per_site] == made_up().groupby("s").size().tolist()
@@ -138,9 +146,9 @@ def test_a_value_function_does_not_depend_on_how_the_rows_of_its_logs_come(tmp_p
 
 @pytest.mark.parametrize("way", ["table", "Parquet", "CSV", "files"])
 @pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
-def test_residuals_and_fitted_values_stand_in_the_order_of_the_data(tmp_path, small, way, holes):
+def test_residuals_and_fitted_values_stand_in_the_order_of_the_data(regressions, small, way, holes):
     data = made_up(holes)
-    sites, more = ways(data, tmp_path)[way]
+    sites, more = regressions[holes][way]
     task = fl.Regression("y ~ x + z", row_weights="w", offset="o", missing="drop" if holes else "error")
     fit = fl.fit(sites, task, plan=False, **more)
     whole = data.dropna()
@@ -151,9 +159,10 @@ def test_residuals_and_fitted_values_stand_in_the_order_of_the_data(tmp_path, sm
     assert fit.nobs == len(fit.resid) == len(whole)
 
 
-def test_residuals_of_tables_one_by_one_follow_the_tables_and_those_of_rows_that_were_not_kept_are_not_there(tmp_path):
-    data = made_up()
-    given = ways(data, tmp_path)
+def test_residuals_of_tables_one_by_one_follow_the_tables_and_those_of_rows_that_were_not_kept_are_not_there(
+    regressions,
+):
+    data, given = made_up(), regressions[False]
     task = fl.Regression("y ~ x + z")
     together = fl.fit(data, task, site="s", plan=False)
     apart = fl.fit(given["one by one"][0], task, plan=False)
