@@ -19,6 +19,8 @@ if threading.current_thread() is threading.main_thread():
     # whoever is started in the background of a shell ignores Ctrl-C, and so would the processes that tests interrupt
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.set_threshold(20_000, 20, 20)  # searches for cycles took a twentieth of all time
+
 os.fsync = lambda file: None  # no test cuts the power; where writing fails, tests put what fails in its place
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
