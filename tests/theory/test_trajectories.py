@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.theory import moments, tuning
-from fedlsa.theory.trajectories.chains import Stillness
+from fedlsa.theory.trajectories import Stillness
 
 BEYOND = 4.5  # standard errors that a simulated mean may lie off
 
