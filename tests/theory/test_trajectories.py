@@ -388,9 +388,30 @@ def test_control_variates_on_too_large_a_product_are_refused(a):
         fl.theory.exact(p, a, sampling=fl.Markov())
 
 
-def test_random_rounds_that_are_too_long_to_sum_over_are_refused_rather_than_called_infinite():
-    with pytest.raises(fl.errors.ArgumentError, match=r"probability must be at least 0\.0005 .* got 0\.0001"):
-        fl.theory.exact(chains(0, 1, 2), fl.Scaffnew(1e-4, 1e-4), 1, sampling=fl.Markov())
+@pytest.mark.parametrize("probability", [1e-2, 1e-7])
+def test_random_rounds_may_be_as_long_as_one_likes(probability):
+    """Against the resolvent of one update on E[w w^T 1{s}], w = (u, 1): all lengths are summed at once."""
+    p, eta = chains(0, 1, 2), 1e-3
+    chain, n = p.chain, p.dim + 1
+    A, b = p.observations.matrices(slice(0, len(p.prob)))
+    update = np.zeros((2, n * n, 2, n * n))
+    for k, (to, origin) in enumerate(zip(chain.successor, chain.origin, strict=True)):
+        B = np.eye(n)
+        B[:-1] -= eta * np.column_stack([A[k], A[k] @ p.theta_star - b[k]])
+        update[to, :, origin] += chain.conditional[k] * np.kron(B, B)
+    update, w = update.reshape(2 * n * n, -1), np.append(np.ones(p.dim), 1.0)
+    start = np.outer(chain.stationary, np.outer(w, w)).ravel()
+    end = probability * update @ np.linalg.solve(np.eye(len(start)) - (1 - probability) * update, start)
+    second = end.reshape(2, n, n).sum(0)
+    found = fl.theory.exact(p, fl.Scaffnew(eta, probability), 1, p.theta_star + 1, sampling=fl.Markov(), record=[1])
+    np.testing.assert_allclose(found["mean"][-1] - p.theta_star, second[:-1, -1], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found["mse"][-1], np.trace(second[:-1, :-1]), rtol=1e-7)
+
+
+def test_rounds_that_are_long_too_often_have_infinite_errors():
+    found = fl.theory.exact(chains(0, 2, 2), fl.Scaffnew(6.0, 0.05), 2, sampling=fl.Markov(), record=[1, 2])
+    for name in ("mse", "psi"):
+        assert (found[name] == np.inf).all()
 
 
 def test_chains_with_too_many_states_are_refused():

@@ -24,7 +24,7 @@ from ..problems import Problem
 from ..sampling import Markov
 from . import tuning
 from .chains import ChainMap, gram, used, whole_round
-from .linear import at_rounds, smat, svec, symkron, triangle, within
+from .linear import Squares, at_rounds, smat, svec, symkron, triangle, within
 
 __all__ = ["check", "curve", "fits", "too_large"]
 
@@ -84,12 +84,16 @@ def curve(
         mean, variance, error = at_rounds(states, recorded, lambda state: _seen(state, forgotten))
         return mean, variance, None, error, CLOSURE
 
+    @lru_cache(maxsize=1)
+    def powers(eta: float) -> list[Squares[ChainMap]]:
+        return [Squares(update, ChainMap.then) for update in maps(eta)]
+
     def step(t: int, state: State) -> State:
-        chains, end = maps(float(etas[t])), layout.server(w, 1 / (float(etas[t]) * updates))
+        end = layout.server(w, 1 / (float(etas[t]) * updates))
         if isinstance(algorithm, Scaffnew):
-            mean, second = random_steps(state, layout, chains, algorithm.probability)
+            mean, second = random_steps(state, layout, powers(float(etas[t])), algorithm.probability)
         else:
-            mean, second = local_steps(state, layout, chains)
+            mean, second = local_steps(state, layout, maps(float(etas[t])))
         second = end @ second @ end.T
         return end @ mean, (second + second.swapaxes(-1, -2)) / 2  # an asymmetry by rounding would grow
 
@@ -104,6 +108,7 @@ def curve(
 
     mean, variance, spread = at_rounds(until_still((start, second), step, steady), recorded, show)
     psi = np.sum(mean**2, axis=1) + variance + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
+    psi = np.where(np.isnan(psi), np.inf, psi)
     return mean, variance, None if isinstance(algorithm, FedLSA) else psi, None, EXACT if N == 1 else PRODUCT
 
 
@@ -163,9 +168,6 @@ def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
     if algorithm.average_after is not None:
         got = algorithm.average_after
         raise ArgumentError(f"average_after must be None for exact moments with sampling=Markov(); got {got}")
-    if isinstance(algorithm, Scaffnew) and algorithm.probability < tuning.MIN_PROBABILITY:
-        rule = f"probability must be at least {tuning.MIN_PROBABILITY:g} for exact moments with sampling=Markov()"
-        raise ArgumentError(f"{rule}; got {algorithm.probability:g}")
     algorithm.observations(np.zeros(1), sampling.thin)  # refuses rounds without an update
     layout = _layout(problem, algorithm)
     n, states = len(layout.local), max(_states(problem))
@@ -294,23 +296,22 @@ def local_steps(state: State, layout: JointLayout, agents: Sequence[ChainMap]) -
     return mean, second
 
 
-def random_steps(state: State, layout: JointLayout, agents: Sequence[ChainMap], p: float) -> State:
-    """The same for a Geometric(p) number of updates, the same for all agents: the sum over that number, term by term.
+def random_steps(state: State, layout: JointLayout, updates: Sequence[Squares[ChainMap]], p: float) -> State:
+    """The same for a Geometric(p) number of updates, the same for all agents; updates : one of each agent, and powers.
 
-    `agents` is one update. Terms are added about the mean of the first. The sum is infinite where the moments grow
-    faster than long rounds become rare.
+    From numbers up to n to those up to 2 n: with chance (1 - p)^n there are n updates more. Two states are added about
+    their common mean. The sum is infinite where the moments grow faster than long rounds become rare.
     """
-    now = local_steps(state, layout, agents)
-    first, total, second, share = now[0], 0 * now[0], p * now[1], p
-    for _ in range(tuning.MAX_SERIES_TERMS):
-        now, share = local_steps(now, layout, agents), share * (1 - p)
-        apart = now[0] - first
-        added = share * _about(now[1], apart)
-        total, second = total + share * apart, second + added
-        size = _sizes((first, second))
-        if _relative(added, size[:, None] * size) <= tuning.SERIES_TAIL * p:
-            return first + total, _about(second, -total)
-    return first, np.full_like(second, np.inf)
+    now, rest = local_steps(state, layout, [next(each.of(1)) for each in updates]), 1 - p
+    for k in range(tuning.MAX_DOUBLINGS):
+        later = local_steps(now, layout, [next(each.of(2**k)) for each in updates])
+        apart, share, rest = later[0] - now[0], rest / (1 + rest), rest**2
+        added = share * _about(later[1], (1 - share) * apart)
+        now = now[0] + share * apart, (1 - share) * _about(now[1], -share * apart) + added
+        size = _sizes(now)
+        if _relative(added, size[:, None] * size) <= tuning.LENGTHS_TAIL:
+            return now
+    return now[0], np.full_like(now[1], np.inf)
 
 
 def _about(second: Floats, apart: Floats) -> Floats:

@@ -64,9 +64,6 @@ MAX_ITERATIONS = 10**7  # of Scaffnew, each of which is computed: minutes
 
 MAX_PRODUCT_MOMENTS = 2**18  # on the product of chains, states times size of y squared: 2 MB that a round goes over
 MAX_CHAIN_MAP = 2**25  # numbers of the map of one agent's moments over a round: 256 MB
-SERIES_TAIL = 1e-17  # share of a sum over the length of a random round below which its terms are left out
-MAX_SERIES_TERMS = 100_000  # of that sum
-MIN_PROBABILITY = 5e-4  # of a round's end: below it, sums that are finite have more terms than that
 SETTLED = 1e-13  # of the way to its limit that a recursion may still have before it, relative
 SETTLING = 1e-9  # change in a round, relative, from which on it is watched
 
