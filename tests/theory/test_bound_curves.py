@@ -92,8 +92,8 @@ def test_bad_rounds_are_named():
 
 def test_constants_are_computed_once_for_a_problem_and_go_with_it(monkeypatch):
     module = importlib.import_module("fedlsa.theory.problem_constants")
-    calls, compute = [], module._computed
-    monkeypatch.setattr(module, "_computed", lambda problem: calls.append(problem) or compute(problem))
+    calls, compute = [], module._matrix_noise
+    monkeypatch.setattr(module, "_matrix_noise", lambda problem: calls.append(problem) or compute(problem))
     problem = well(7)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TheoryWarning)

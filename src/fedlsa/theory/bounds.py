@@ -332,10 +332,8 @@ def markov_block(
 ) -> MarkovBlock:
     """delta, Delta_corr (eq:delta_corr) and q (eq:q_block_size) for H = local_steps and T = rounds.
 
-    problem : one of fl.problems, made of chains
-    algorithm : the method, with its step size and local steps
+    problem : one of fl.problems, made of chains; algorithm, theta_0 : as in `bound`
     rounds, epsilon : communications T, and the root mean squared error to be reached
-    theta_0 : (d,) where the run starts, as in `bound`
 
     sqrt(delta) times the bound of lem:last_iterate_bound on E^{1/2}||theta_T - theta_star||^4, which is at most
     (H T)^2 Delta_corr, must be epsilon^2: so delta = epsilon^4 / ((H T)^4 Delta_corr^2); the square is not printed.
@@ -400,9 +398,7 @@ def td_bound(
 ) -> Bound:
     """The same theorem for TD(0) with the Claim's constants in the place of the computed ones (prop:condition_check).
 
-    problem : one of fl.problems, of TD(0)
-    algorithm : the method, with its step size and local steps
-    rounds, theta_0, record : as in `bound`
+    problem : one of fl.problems, of TD(0); algorithm, rounds, theta_0, record : as in `bound`
 
     For FedLSA this is th:cor_fed_td_no_cv with its constants, a = (1 - gamma) nu / 2.
     """
@@ -420,9 +416,7 @@ def markov_bound(
 ) -> Bound:
     """A bound on the MSE of FedLSA on trajectories that are thinned, from coupling (eq:last_iter_bound).
 
-    problem : one of fl.problems, made of chains
-    algorithm : the method, with its step size and local steps
-    rounds, theta_0, record : as in `bound`
+    problem : one of fl.problems, made of chains; algorithm, rounds, theta_0, record : as in `bound`
     thin : of so many observations in a row one makes an update (the paper's q)
     """
     q = checks.integer("thin", thin, at_least=1)

@@ -23,6 +23,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -188,21 +189,23 @@ def _cocoercivity(second: Floats, symmetric: Floats) -> float:
         return math.nan
 
 
-def kept(problem: Problem, name: str, compute: Callable[[Problem], Kept]) -> Kept:
+def kept(compute: Callable[[Problem], Kept]) -> Callable[[Problem], Kept]:
     """What is computed once for a problem, which keeps it beside its cached properties."""
-    checks.instance("problem", problem, Problem, "a fedlsa problem")
-    known: dict[str, Kept] = problem.__dict__
-    if name not in known:
-        known[name] = compute(problem)
-    return known[name]
+
+    @wraps(compute)
+    def once(problem: Problem) -> Kept:
+        checks.instance("problem", problem, Problem, "a fedlsa problem")
+        known: dict[str, Kept] = problem.__dict__
+        if (name := f"_{compute.__name__}") not in known:
+            known[name] = compute(problem)
+        return known[name]
+
+    return once
 
 
+@kept
 def constants(problem: Problem) -> Constants:
     """Every constant of the paper that depends on the problem alone; the problem keeps them for the next call."""
-    return kept(problem, "_constants", _computed)
-
-
-def _computed(problem: Problem) -> Constants:
     obs, M, d = problem.observations, problem.n_tables, problem.dim
     td = isinstance(obs, RankOne) and not (problem.discount is None or problem.trace or problem.off_policy)
     Sigma_eps, Sigma_omega, features = (np.full((M, d, d), x) for x in (0.0, 0.0, 0.0 if td else np.nan))
@@ -344,12 +347,9 @@ class MarkovConstants(OfProblem):
         return float(agents[self.problem.weights > 0].max())
 
 
+@kept
 def markov_constants(problem: Problem) -> MarkovConstants:
     """Every constant of the Markovian case; the problem must have been made from chains, and keeps them."""
-    return kept(problem, "_markov_constants", _computed_markov)
-
-
-def _computed_markov(problem: Problem) -> MarkovConstants:
     tau, A_bar, each = mixing_times(problem), problem.table_A_bar, problem.assignment
     Q, (norm, kappa, weighted) = np.stack([lyapunov_matrix(A) for A in A_bar]), np.full((3, len(A_bar)), np.nan)
     for m in np.flatnonzero(np.isfinite(Q).all(axis=(1, 2))):

@@ -144,8 +144,21 @@ def moments(problem: Problem | Moments) -> Moments:
         return problem
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     found = _KNOWN.get(problem)  # in one go: it may be known by an equal problem that is about to go
-    if found is None:
-        found = _KNOWN[problem] = _moments(problem)
+    if found is not None:
+        return found
+    held, table = np.unique(problem.assignment, return_inverse=True)
+    pairs, count = np.unique(np.stack([table.astype(np.float64), problem.weights], 1), axis=0, return_counts=True)
+    _KNOWN[problem] = found = Moments(
+        A_bar=problem.table_A_bar[held],
+        b_bar=problem.table_b_bar[held],
+        noise=_all_noise(problem, held),
+        table=pairs[:, 0].astype(np.int64),
+        weight=pairs[:, 1],
+        count=count.astype(np.int64),
+        centre=problem.theta_star,
+        laboratory=problem.laboratory,
+        solution=problem.theta_star,
+    )
     return found
 
 
@@ -161,43 +174,24 @@ def start_error(problem: Problem | Moments, theta_0: ArrayLike | None) -> Floats
     return start
 
 
-def _moments(problem: Problem) -> Moments:
-    held, table = np.unique(problem.assignment, return_inverse=True)
-    pairs, count = np.unique(np.stack([table.astype(np.float64), problem.weights], 1), axis=0, return_counts=True)
-    return Moments(
-        A_bar=problem.table_A_bar[held],
-        b_bar=problem.table_b_bar[held],
-        noise=_all_noise(problem, held.tolist()),
-        table=pairs[:, 0].astype(np.int64),
-        weight=pairs[:, 1],
-        count=count.astype(np.int64),
-        centre=problem.theta_star,
-        laboratory=problem.laboratory,
-        solution=problem.theta_star,
-    )
-
-
 def random(problem: Problem) -> bool:
     """Whether some table that an agent holds has more than one outcome."""
     possible = np.add.reduceat(problem.prob > 0, problem.first[:-1], dtype=np.int64)
     return bool((possible[problem.assignment] > 1).any())
 
 
-def _all_noise(problem: Problem, held: list[int]) -> Floats:
+def _all_noise(problem: Problem, held: NDArray[np.int64]) -> Floats:
     """(M, s, S) of the held tables; where none of them is random, one zero that takes no memory in any dimension."""
-    spans, d = list(problem.spans()), problem.dim
+    d, z, spans = problem.dim, problem.observations, list(problem.spans())
     shape = (len(held), d * (d + 1) // 2, (d + 1) * (d + 2) // 2)
     if not random(problem):
         return np.broadcast_to(np.float64(0), shape)
     check_size(shape)
-    z, noise = problem.observations, np.zeros(shape)
     if isinstance(z, RankOne):
-        _rank_one_noise(problem, z, np.array(held), noise)
-    for row, m in zip(noise, held, strict=True):
-        if np.count_nonzero(problem.prob[spans[m]]) < 2:
-            row[:] = 0
-        elif not isinstance(z, RankOne):
-            row[:] = _dense_noise(problem, m, spans[m])
+        noise = _rank_one_noise(problem, z, held, np.zeros(shape))
+    else:
+        noise = np.stack([_dense_noise(problem, m, spans[m]) for m in held])
+    noise[[np.count_nonzero(problem.prob[spans[m]]) < 2 for m in held]] = 0  # not a difference of products
     return noise
 
 
@@ -215,7 +209,7 @@ def check_size(shape: tuple[int, ...]) -> None:
 # The map svec(v v^T) -> svec(Cov(A(z) theta - b(z))) of a table is E[B~ v v^T B~^T], B = (A, A centre - b).
 
 
-def _rank_one_noise(problem: Problem, z: RankOne, held: NDArray[np.int64], noise: Floats) -> None:
+def _rank_one_noise(problem: Problem, z: RankOne, held: NDArray[np.int64], noise: Floats) -> Floats:
     """B = u w^T with w = (v, v . centre - y), so B X B^T = u u^T (w^T X w): a quarter of the work.
 
     The ridge is no noise. Columns are observations, so that a row of either factor is made from two rows that stand in
@@ -236,6 +230,7 @@ def _rank_one_noise(problem: Problem, z: RankOne, held: NDArray[np.int64], noise
                 mean += (p * u) @ w.swapaxes(1, 2)
                 total += (u[:, i] * u[:, j] * p) @ (w[:, k] * w[:, q]).swapaxes(1, 2)
             noise[some] = np.where(k == q, 1.0, 2.0) * total - symkron(mean)
+    return noise
 
 
 def _dense_noise(problem: Problem, m: int, span: slice) -> Floats:
