@@ -211,10 +211,8 @@ def constants(problem: Problem) -> Constants:
     Sigma_eps, Sigma_omega, features = (np.full((M, d, d), x) for x in (0.0, 0.0, 0.0 if td else np.nan))
     A_sup, eps_sup = np.zeros(M), np.zeros(M)
     for m, chunk in _chunks(problem):
-        local, common = problem.table_theta_star_local[m], problem.theta_star
-        p, A, b = problem.prob[chunk], problem.table_A_bar[m], problem.table_b_bar[m]
-        eps = _residuals(problem, chunk, local) - (A @ local - b)  # in the same order: 0 without noise
-        omega = _residuals(problem, chunk, common) - (A @ common - b)
+        p, eps = problem.prob[chunk], _noise_at(problem.table_theta_star_local[m], problem, m, chunk)
+        omega = _noise_at(problem.theta_star, problem, m, chunk)
         Sigma_eps[m] += (p[:, None] * eps).T @ eps
         Sigma_omega[m] += (p[:, None] * omega).T @ omega
         if isinstance(obs, RankOne):
@@ -439,13 +437,13 @@ def _matrix_noise(problem: Problem, transposed: bool = False) -> Floats:
     return total - mean.swapaxes(1, 2) @ mean
 
 
-def _residuals(problem: Problem, chunk: slice, theta: Floats) -> Floats:
-    """A(z) theta - b(z) : (chunk, d)."""
-    obs = problem.observations
+def _noise_at(theta: Floats, problem: Problem, m: int, chunk: slice) -> Floats:
+    """A~(z) theta - b~(z) : (chunk, d), of outcomes of table m."""
+    obs, mean = problem.observations, problem.table_A_bar[m] @ theta - problem.table_b_bar[m]
     if isinstance(obs, Dense):
-        return obs.A[chunk] @ theta - obs.b[chunk]
+        return obs.A[chunk] @ theta - obs.b[chunk] - mean  # in the same order: 0 without noise
     u, v = obs.rows[obs.left[chunk]], obs.rows[obs.right[chunk]]
-    return (v @ theta - obs.y[chunk])[:, None] * u + obs.ridge * theta
+    return (v @ theta - obs.y[chunk])[:, None] * u + obs.ridge * theta - mean
 
 
 def _outcome_norms(problem: Problem, chunk: slice) -> Floats:
