@@ -131,6 +131,8 @@ def memory(name: str, count: int, each: int, what: str) -> None:
 
     That is half of what this process may have: arrays are held twice now and then.
     """
+    if count * each <= 2**16:  # which fits anywhere: arrays of a few numbers are checked often
+        return
     room = memory_limit() // 2
     if count * each > room:
         raise ArgumentError(

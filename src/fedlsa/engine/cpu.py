@@ -167,6 +167,11 @@ class CpuTask:
         return steps, positions.astype(np.int64)
 
     @property
+    def updates_left(self) -> float:
+        """Observations that are still to be received."""
+        return self.updates_per_round * (self.job.rounds - self.done)
+
+    @property
     def left(self) -> float:
         """Multiply-adds that are still to be done."""
         return self.work * (self.job.rounds - self.done)
@@ -295,11 +300,11 @@ def finish(tasks: Sequence[CpuTask], threads: int, report: Progress | None) -> N
 
     An interruption lets the segments under way finish and then goes up.
     """
-    total = sum(task.job.updates for task in tasks)
+    total = sum(task.updates_left for task in tasks)
 
     def report_progress() -> None:
         if report:
-            report(total - sum(task.updates_per_round * (task.job.rounds - task.done) for task in tasks), total)
+            report(total - sum(task.updates_left for task in tasks), total)
 
     report_progress()
     if threads == 1:

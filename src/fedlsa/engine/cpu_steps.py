@@ -57,20 +57,15 @@ def random_draws(moves: bool, differ: bool) -> Any:
                 random_words(words, keys, lanes, q, n, i)
             offset = load(lanes, OFFSET * n + q, 16)
             at, to = lanes[OFFSET * n + q] * LANES, q if task.ahead else 0
-            if (
-                differ or task.participants < task.agents
-            ):  # lanes stand at different places in their blocks: to the front
-                at = 0
+            if differ or task.participants < task.agents:
+                at = 0  # lanes stand at different places in their blocks: to the front
                 for i in range(0, count * LANES, LANES):
                     store(words, i, gather(words, columns(offset) + i))
             end = offset + count
             store(lanes, BLOCK * n + q, load(lanes, BLOCK * n + q, 16) + (end >> 2))
             store(lanes, OFFSET * n + q, end & 3)
-            slot, row, shift = (
-                load(lanes, SLOT * n + q, 16),
-                load(lanes, ROW * n + q, 16),
-                load(lanes, SHIFT * n + q, 16),
-            )
+            slot, row = load(lanes, SLOT * n + q, 16), load(lanes, ROW * n + q, 16)
+            shift = load(lanes, SHIFT * n + q, 16)
             for _ in range(count):
                 word = load(words, at, 16)
                 outcome = row + pick(word, gather(task.slots, slot + (word >> shift)), shift)

@@ -108,19 +108,15 @@ def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
 def _check_start(problem: Problem, start: tuple[int, ...]) -> None:
     if len(start) != problem.n_agents:
         raise ArgumentError(f"start must hold one state per agent, {problem.n_agents}; got {len(start)}")
-    if problem.chain is not None:
-        states = np.diff(problem.chain.first_state)[problem.assignment]
-        for c, (s, n) in enumerate(zip(start, states, strict=True)):
-            if s >= n:
-                raise ArgumentError(f"start must hold states from 0 to {n - 1} for agent {c}; got {s}")
-            if not np.any(_outgoing(problem, c) == s):
-                raise ArgumentError(f"start must hold states that are not terminal; got {s} for agent {c}")
-
-
-def _outgoing(problem: Problem, agent: int) -> Integers:
-    assert problem.chain is not None
-    m = problem.assignment[agent]
-    return problem.chain.origin[problem.first[m] : problem.first[m + 1]]
+    chain, first = problem.chain, problem.first
+    if chain is None:  # then there are no trajectories at all
+        return
+    for c, (s, m) in enumerate(zip(start, problem.assignment, strict=True)):
+        n = chain.first_state[m + 1] - chain.first_state[m]
+        if s >= n:
+            raise ArgumentError(f"start must hold states from 0 to {n - 1} for agent {c}; got {s}")
+        if s not in chain.origin[first[m] : first[m + 1]]:
+            raise ArgumentError(f"start must hold states that are not terminal; got {s} for agent {c}")
 
 
 def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, seeds: NDArray[np.uint64]) -> Integers:

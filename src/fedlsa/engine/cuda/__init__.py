@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 
 from ...errors import ArgumentError, MissingExtraError
+from ...files import reason
 from ..jobs import Job, JobOutcome
 from ..progress import Progress
 
@@ -24,12 +25,12 @@ def why_not() -> str | None:
     try:
         from numba import cuda
     except Exception as error:  # a broken driver can raise anything while its bindings are imported
-        return f"numba-cuda cannot be loaded ({_line(error)}): pip install 'fedlsa[cuda]'"
+        return f"numba-cuda cannot be loaded ({reason(error)}): pip install 'fedlsa[cuda]'"
     try:
         if cuda.is_available():
             return None
     except Exception as error:
-        return f"the GPU's driver cannot be used ({_line(error)})"
+        return f"the GPU's driver cannot be used ({reason(error)})"
     return "there is no NVIDIA GPU here that numba-cuda can use: pip install 'fedlsa[cuda]', or engine='cpu'"
 
 
@@ -59,7 +60,3 @@ def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     from . import gpu_launch
 
     return gpu_launch.run_all(jobs, report)
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
