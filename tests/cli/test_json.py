@@ -119,7 +119,7 @@ def test_json_of_fit_value(printed, tmp_path):
 
 
 def test_json_of_evaluate(printed, fedlsa, firms):
-    assert fedlsa("fit", "regression", *firms, "--target", "y", "--out", "m.json", "--quiet")[0] == 0
+    assert fedlsa("fit", "regression", *firms, "--target", "y", "--no-plan", "--out", "m.json", "--quiet")[0] == 0
     said = printed("evaluate", "m.json", *firms, "--out", "t.csv")
     found = fl.evaluate(fl.Fit.load("m.json"), firms)
     assert [row["rmse"] for row in said["files"]] == [row.rmse for row in found]
@@ -127,7 +127,7 @@ def test_json_of_evaluate(printed, fedlsa, firms):
 
 
 def test_json_of_predict(printed, fedlsa, firms):
-    assert fedlsa("fit", "regression", *firms, "--target", "y", "--out", "m.json", "--quiet")[0] == 0
+    assert fedlsa("fit", "regression", *firms, "--target", "y", "--no-plan", "--out", "m.json", "--quiet")[0] == 0
     said = printed("predict", "m.json", firms[0], "--level", "0.9")
     found = fl.Fit.load("m.json").predict_interval(firms[0], 0.9)
     assert said["value"] == found.value.tolist()
