@@ -359,11 +359,14 @@ def test_a_method_from_elsewhere_must_be_passed_again():
         results.arguments(r, algorithm=Homemade(0.5))
 
 
+TEXTS = st.text("aZ0 .-:,{[\\/\"'\n\r\t\x00\x7f\u00e9\u2028\u2603\ufeff\U0001f600")  # all of Unicode is slow to list
+
+
 @settings(max_examples=30)
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
         max_leaves=8,
     )
 )
