@@ -22,19 +22,13 @@ Made = TypeVar("Made")
 
 def agents(tables: int, assignment: ArrayLike | None, weights: ArrayLike | None) -> tuple[Integers, Floats]:
     """The assignment (N,) and weights (N,) that every constructor accepts, checked; by default an agent per table."""
-    if assignment is None:
-        held = np.arange(tables)
-    else:
-        given = checks.array("assignment", assignment, ("agents",))
-        held = given.astype(np.int64)
-        if len(held) == 0 or (held != given).any() or held.min() < 0 or held.max() >= tables:
-            bad = given[(held != given) | (held < 0) | (held >= tables)]
-            got = f"{bad[0]:g}" if len(bad) else "an empty array"
-            raise ArgumentError(f"assignment must hold table numbers from 0 to {tables - 1}; got {got}")
-    n = len(held)
-    if weights is None:
-        return held, np.full(n, 1 / n)
-    w = checks.array("weights", weights, (n,))
+    given = np.arange(tables) if assignment is None else checks.array("assignment", assignment, ("agents",))
+    held = given.astype(np.int64)
+    wrong = (held != given) | (held < 0) | (held >= tables)
+    if wrong.any() or not len(held):
+        got = f"{given[wrong][0]:g}" if len(held) else "an empty array"
+        raise ArgumentError(f"assignment must hold table numbers from 0 to {tables - 1}; got {got}")
+    w = np.ones(len(held)) if weights is None else checks.array("weights", weights, (len(held),))
     if (w <= 0).any():
         c = int(np.argmax(w <= 0))
         raise ArgumentError(f"weights must be positive; got {w[c]:g} for agent {c}")
@@ -126,9 +120,7 @@ class Parameter:
             return checks.boolean(name, value)
         if self.kind is str:
             return checks.choice(name, value, self.options)
-        bounds = {
-            k: getattr(self, k) for k in ("at_least", "at_most", "above", "below") if getattr(self, k) is not None
-        }
+        bounds = {k: v for k in ("at_least", "at_most", "above", "below") if (v := getattr(self, k)) is not None}
         return checks.integer(name, value, **bounds) if self.kind is int else checks.real(name, value, **bounds)
 
 

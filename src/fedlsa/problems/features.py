@@ -353,8 +353,7 @@ def from_settings(settings: Mapping[str, Any]) -> FeatureMap:
         rule = "settings of features must be a mapping with the key 'name'"
         raise ArgumentTypeError(f"{rule}; got {checks.show(settings)}")
     kind = MAPS[checks.choice("the name of features", settings["name"], MAPS)]
-    given = {key: value for key, value in settings.items() if key != "name"}
-    return call_by_name(kind, given, "settings")
+    return call_by_name(kind, {key: value for key, value in settings.items() if key != "name"}, "settings")
 
 
 def apply(features: Any, states: ArrayLike, name: str = "features") -> Floats:
