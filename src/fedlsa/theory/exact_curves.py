@@ -34,11 +34,10 @@ from . import trajectories, tuning
 from .agent_limits import moment_map
 from .joint import Joint
 from .linear import not_negative
-from .many_rounds import krylov_curve, means_alone, one_by_one, without_noise
+from .many_rounds import krylov_curve, means_alone, one_by_one
 from .noiseless import NoiselessMap, local_powers
 from .problem_moments import EPS, Moments, moments, start_error
 from .rounds import (
-    AgentRound,
     Groups,
     GroupStages,
     agent_round,
@@ -361,29 +360,20 @@ def _without_agents(asked: CurveRequest) -> ExactCurve:
 
 def _with_agents(asked: CurveRequest) -> ExactCurve:
     """With control variates; values : E[u], the variance and sum_c w_c E||x_c||^2, which psi weighs with (eta H)^2."""
-    u, x, at = asked.u, asked.groups.x, asked.recorded
-    stages = asked.stages(float(asked.etas[0]))
-    if stages.quiet(asked.groups.moments):
-        quiet = asked.each(
-            lambda m, s: NoiselessMap(local_powers(m), float(s.eta[0]), round(asked.algorithm.mean_steps))
-        )
-        values, drifted = without_noise(quiet, u, x, at), without_noise(quiet, np.zeros_like(u), x, at)[:, :-2]
-        route = "round by round"
+    u, x, at, steady, known = asked.u, asked.groups.x, asked.recorded, asked.steady, None
+    form_in: Callable[[int], Joint | NoiselessMap]
+    if asked.stages(float(asked.etas[0])).quiet(asked.groups.moments):
+        H = round(asked.algorithm.mean_steps)
+        form_in = asked.each(lambda m, stages: NoiselessMap(local_powers(m), float(stages.eta[0]), H))
+    elif steady:
+        form = moment_map(agent_round(asked.groups.moments, asked.stages(float(asked.etas[0]))), u, x)
+        form_in = lambda _: form  # noqa: E731
+        known = krylov_curve(form, u, x, at) if asked.last > tuning.KRYLOV_FROM else None
     else:
-        step_in = asked.each(lambda m, s: agent_round(m, s, asked.steady))
-        form = moment_map(step_in(0), u, x)
-        drifted = means_alone(lambda t: form if asked.steady else Joint(step_in(t)), x, at, asked.steady)
-        known = krylov_curve(form, u, x, at) if asked.steady and asked.last > tuning.KRYLOV_FROM else None
-        route = "round by round" if known is None else "Krylov spaces"
-        values = (
-            one_by_one(lambda t: form if asked.steady else _joint(step_in(t)), u, x, at) if known is None else known
-        )
+        form_in = asked.each(lambda m, stages: Joint(agent_round(m, stages, steady=False)))
+    route = "round by round" if known is None else "Krylov spaces"
+    values, drifted = one_by_one(form_in, u, x, at) if known is None else known, means_alone(form_in, x, at, steady)
     mean, variance, spread = values[:, :-2], values[:, -2], values[:, -1]
     length = asked.algorithm.eta(np.maximum(at - 1, 0)) * asked.algorithm.mean_steps
     psi = np.sum(mean**2, axis=1) + variance + length**2 * spread
     return ExactCurve(mean, variance, psi, route=route, drifted=drifted)
-
-
-@lru_cache(maxsize=1)
-def _joint(step: AgentRound) -> Joint:
-    return Joint(step)

@@ -66,6 +66,17 @@ class Joint:
     def length(self) -> int:
         return int(self.sizes[-1])
 
+    @cached_property
+    def share(self) -> Floats:
+        """(K,), of each group in averages over agents."""
+        return self.step.moments.count * self.step.moments.weight
+
+    @cached_property
+    def u_norm(self) -> float:
+        """How long u is, at most, for means of length 1."""
+        of_sums = float(np.linalg.norm(self.alpha[:, : len(self.rho)] @ self.rho, 2))
+        return max(of_sums, float(self.l > 0))
+
     def parts(self, vector: Floats) -> Covariances:
         """Its views."""
         Y, zY, zz, own = np.split(vector, self.sizes[:-1])
@@ -83,6 +94,10 @@ class Joint:
         if not self.l:
             return (x - self.step.coordinates.chi[0] * u).ravel()
         return np.concatenate([x.ravel(), u, np.zeros(self.l - self.d)])
+
+    def taken_over(self, before: Joint, means: Floats) -> Floats:
+        """Means of another round, which have the same coordinates where rounds differ."""
+        return means
 
     def read(self, means: Floats) -> tuple[Floats, Floats, Floats]:
         """y : (K, d, ...), u : (d, ...) and x : (K, d, ...) of means : (n + l, ...)."""
@@ -240,9 +255,9 @@ class Joint:
         return self._seen(self.second(vector))
 
     def _seen(self, second: Floats) -> Floats:
-        m, d = self.step.moments, self.d
+        d = self.d
         spread = np.trace(second[:, d:-1, d:-1], axis1=1, axis2=2)
-        return np.array([np.trace(second[0, :d, :d]), m.count * m.weight @ spread])
+        return np.array([np.trace(second[0, :d, :d]), self.share @ spread])
 
     def second(self, vector: Floats) -> Floats:
         """Covariances of (u, x_c, 1) : (K, 2 d + 1, 2 d + 1), the upper blocks."""

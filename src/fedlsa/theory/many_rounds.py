@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,79 +17,64 @@ from .joint import Joint
 from .linear import at_rounds
 from .noiseless import NoiselessMap
 
+Form = Joint | NoiselessMap
 
-def shown(form: Joint, means: Floats, vector: Floats) -> Floats:
+
+def shown(form: Form, means: Floats, vector: Floats) -> Floats:
     """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (d + 2,)."""
-    m = form.step.moments
     _, u, x = form.read(means)
     variance, spread = form.look(vector)
-    return np.array([*u, variance, spread + m.count * m.weight @ np.sum(x**2, axis=1)])
+    return np.array([*u, variance, spread + form.share @ np.sum(x**2, axis=1)])
 
 
-def one_by_one(form_in: Callable[[int], Joint], u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats:
+def one_by_one(form_in: Callable[[int], Any], u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats:
     """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 at the given rounds : (R, d + 2), from known u and x : (K, d).
 
-    form_in(t) : what round t does; the same object where nothing changes.
+    form_in(t) : what round t does, a form; the same object where nothing changes.
     """
 
-    def states() -> Iterator[tuple[Joint, Floats, Floats]]:
+    def states() -> Iterator[tuple[Form, Floats, Floats]]:
         form, finite, known = form_in(0), True, (np.ones(1), np.ones((1, 1)))
         means, vector = form.start(u, x), np.zeros(form.length)
         for t in count():
             yield form, means, vector
-            finite = finite and bool(np.isfinite(vector).all())  # second moments overflow first
+            finite = finite and form.length > 0 and bool(np.isfinite(vector).all())  # second moments overflow first
             if not (finite or np.isfinite(means).all()):
                 return
             if finite and t * max(vector.size, tuning.ROUND_OVERHEAD) > tuning.MAX_ROUND_WORK:
                 most = f"at most {t} where only single rounds are accurate"
                 raise ArgumentError(f"rounds must be {most}; got {rounds[-1]}")
-            form = form_in(t)
+            before, form = form, form_in(t)
             if finite:
                 vector = form.advance(vector) + form.force(means[:, None])(*known)
-            means = form.mean(means)
+            means = form.mean(means if form is before else form.taken_over(before, means))
 
     return at_rounds(states(), rounds, lambda state: (shown(*state),))[0]
 
 
-def without_noise(step_in: Callable[[int], NoiselessMap], u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats:
-    """The same where nothing is random."""
-
-    def states() -> Iterator[tuple[NoiselessMap, Floats]]:
-        step = step_in(0)
-        vector = step.start(u, x)
-        for t in count():
-            yield step, vector
-            if not np.isfinite(vector).all():
-                return
-            before, step = step, step_in(t)
-            vector = step.advance(vector if step is before else step.regauged(vector, before.gain))
-
-    return at_rounds(states(), rounds, lambda state: (state[0].seen(state[1]),))[0]
-
-
-def means_alone(form_in: Callable[[int], Joint], x: Floats, rounds: NDArray[np.int64], steady: bool) -> Floats:
+def means_alone(form_in: Callable[[int], Any], x: Floats, rounds: NDArray[np.int64], steady: bool) -> Floats:
     """E[u] : (R, d) at the given rounds of a run from theta_star, u = 0, and x : (K, d); steady : all rounds alike."""
     first = form_in(0)
     start = first.start(np.zeros(x.shape[1]), x)
     if steady:
-        size = np.linalg.norm(first.read(np.eye(len(start)))[1], 2)
         found = krylov.powers(
             lambda left: (lambda v: (first.mean(v), first.read(v)[1]), start if left is None else left),
-            lambda u: float(tuning.MEANS_ACCURACY * np.linalg.norm(u) / size),
+            lambda u: float(tuning.MEANS_ACCURACY * np.linalg.norm(u) / first.u_norm),
             rounds,
         )
         if found is not None:
             return found
 
-    def states() -> Iterator[Floats]:
-        means, least = start, tuning.VANISHED * np.abs(start).max()
+    def states() -> Iterator[tuple[Form, Floats]]:
+        form, means, least = first, start, tuning.VANISHED * np.abs(start).max()
         for t in count():
-            yield means
+            yield form, means
             if not least < np.abs(means).max() < np.inf:  # nothing is left of it, or it has overflowed
                 return
-            means = form_in(t).mean(means)
+            before, form = form, form_in(t)
+            means = form.mean(means if form is before else form.taken_over(before, means))
 
-    return at_rounds(states(), rounds, lambda means: (first.read(means)[1],))[0]
+    return at_rounds(states(), rounds, lambda state: (state[0].read(state[1])[1],))[0]
 
 
 # --- many rounds at once ----------------------------------------------------------------------------------------------
@@ -164,8 +150,7 @@ class MeanSpace:
         r = _occupied(self.H)
         self.H, self.basis = self.H[:r, :r].copy(), np.ascontiguousarray(basis[:r].T)
         _, self.u, x = form.read(self.basis)
-        m = form.step.moments
-        weighted = ((m.count * m.weight)[:, None, None] * x).reshape(form.n, r)
+        weighted = (form.share[:, None, None] * x).reshape(form.n, r)
         self.spread = weighted.T @ x.reshape(form.n, r)
 
     def beside(self, C: Floats) -> Floats:
@@ -216,6 +201,4 @@ def _norms(form: Joint, size: float) -> Floats:
     rng, k = np.random.default_rng(0), tuning.NORM_PROBES
     probes = np.array([form.look(rng.standard_normal(form.length)) for _ in range(k)])
     square, spread = 2 * np.sqrt(np.mean(probes**2, axis=0))  # which are right to a third
-    r = form.alpha.shape[1] - len(form.rho)
-    u = np.linalg.norm(form.alpha @ np.concatenate([form.rho, np.zeros((r, form.n))]), 2)
-    return np.array([*np.full(form.d, max(u, float(form.l > 0))), size * square, np.hypot(size, 1) * spread])
+    return np.array([*np.full(form.d, form.u_norm), size * square, np.hypot(size, 1) * spread])

@@ -166,7 +166,7 @@ def suits(m: Moments, participants: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class NoiselessMap:
-    """A round of SCAFFLSA on (u, y_1, ..., y_K): what joint.py does to means, in any dimension.
+    """A round of SCAFFLSA on means (u, y_1, ..., y_K), as joint.py has it, in any dimension; covariances have length 0.
 
     y_k = x_k - gain u is written in the bases of `local`. Then y+ = x - gain u_hat, and nothing is conserved.
     """
@@ -174,6 +174,11 @@ class NoiselessMap:
     local: Modes
     eta: float
     H: int
+    length, u_norm = 0, 1.0
+
+    @property
+    def share(self) -> Floats:
+        return self.local.share
 
     @cached_property
     def gain(self) -> float:
@@ -183,43 +188,40 @@ class NoiselessMap:
     def _powers(self) -> tuple[Factor, Factor]:
         return self.local.powers(self.eta, self.H)
 
-    def parts(self, vector: Floats) -> tuple[Floats, Floats]:
+    def _parts(self, means: Floats) -> tuple[Floats, Floats]:
         """Views of u : (d,) and of y : (K, d)."""
         d = self.local.back.shape[0]
-        return vector[:d], vector[d:].reshape(-1, d)
+        return means[:d], means[d:].reshape(-1, d)
 
     def start(self, u: Floats, x: Floats) -> Floats:
-        """The vector of u : (d,) and x : (K, d)."""
+        """Means of known u : (d,) and x : (K, d)."""
         return np.append(u, self.local.own(x) - self.gain * self.local.seen(u))
 
-    def regauged(self, vector: Floats, gain: float) -> Floats:
-        """The vector for this round of a state whose y was taken with another gain."""
-        u, y = self.parts(vector)
-        return np.append(u, y + (gain - self.gain) * self.local.seen(u))
+    def taken_over(self, before: NoiselessMap, means: Floats) -> Floats:
+        """Means of a round with another gain."""
+        u, y = self._parts(means)
+        return np.append(u, y + (before.gain - self.gain) * self.local.seen(u))
 
-    def advance(self, vector: Floats) -> Floats:
-        """The vector one round later."""
-        (u, y), (power, kappa), local, out = self.parts(vector), self._powers, self.local, np.empty_like(vector)
+    def mean(self, means: Floats) -> Floats:
+        """The means one round later."""
+        (u, y), (power, kappa), local, out = self._parts(means), self._powers, self.local, np.empty_like(means)
         common = local.seen(u)
         x = y + self.gain * common
         hat = local.times(power, common) + local.times(kappa, x)
-        u, y = self.parts(out)
+        u, y = self._parts(out)
         u[:], y[:] = local.mean(hat), x - self.gain * hat
         return out
 
-    advance_mean = advance
+    def of_agents(self, y: Floats) -> Floats:
+        """All y in one vector one round later, where u = -y_bar / gain."""
+        d = self.local.back.shape[0]
+        return self.mean(np.append(self.local.mean(y.reshape(-1, d)) / -self.gain, y))[d:]
 
-    def mean(self, y: Floats) -> Floats:
-        """y : (K, d) one round later, where u = -y_bar / gain."""
-        return self.parts(self.advance(np.append(self.local.mean(y) / -self.gain, y)))[1]
+    def read(self, means: Floats) -> tuple[Floats, Floats, Floats]:
+        """y and x : (K, d), with u : (d,) between them."""
+        u, y = self._parts(means)
+        return y, u, self.local.written(y + self.gain * self.local.seen(u))
 
-    def seen(self, vector: Floats) -> Floats:
-        """(u, 0, sum_c w_c ||x_c||^2) : (d + 2,); the variance is 0."""
-        u, y = self.parts(vector)
-        x = self.local.written(y + self.gain * self.local.seen(u))
-        return np.array([*u, 0.0, self.local.share @ np.sum(x**2, axis=1)])
-
-    def error(self, vector: Floats) -> float:
-        """||u||^2."""
-        u, _ = self.parts(vector)
-        return float(u @ u)
+    def look(self, vector: Floats) -> Floats:
+        """Nothing varies."""
+        return np.zeros(2)

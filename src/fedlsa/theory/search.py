@@ -25,7 +25,7 @@ from ..problems import Problem
 from . import agent_limits, krylov, noiseless, tuning
 from .exact_curves import exact_record
 from .linear import not_negative
-from .many_rounds import one_by_one, without_noise
+from .many_rounds import one_by_one
 from .problem_moments import Moments, merged
 from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, groups_of, server_round
 from .stationary_limits import stability_limit, stationary
@@ -115,7 +115,7 @@ class MethodErrors:
                         end = float(np.trace(agent_limits.limit(step).U)) if limit else 0.0
                     else:
                         quiet = step
-                        values = without_noise(lambda _: quiet, self.start, self.x, at)
+                        values = one_by_one(lambda _: quiet, self.start, self.x, at)
                     mean, variance = values[:, :-2], values[:, -2]
                 found = np.append(np.sum(mean**2, axis=1) + variance, end)
                 rounding = self.m.rounding(self.start, self.x, eta * H)
@@ -240,7 +240,7 @@ def follow(problem: Problem | Moments, a: Algorithm, T: int, start: Floats, targ
     ):  # in any dimension: it has no bias, and settles where the largest Ritz value says so
         step = noiseless.NoiselessMap(noiseless.local_powers(m), float(stages.eta[0]), round(a.mean_steps))
         some = np.random.default_rng(0).standard_normal(K * d)
-        grows = krylov.radius(lambda y: step.mean(y.reshape(K, d)).ravel(), some, restarts=1)[0] >= 1
+        grows = krylov.radius(step.of_agents, some, restarts=1)[0] >= 1
         end = math.inf if grows else 0.0
     else:
         end = stationary(problem, a).mse
