@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..checks import Floats
 from ..errors import PrecisionError
 from . import krylov, tuning
 from .joint import Joint
-from .linear import crossing, positive, refined, smat
+from .linear import bracket, crossing, positive, refined, smat
 from .modes import Limit
 from .nodes import Nodes
 from .rounds import AgentRound
@@ -28,7 +29,7 @@ ROUTES = ("modes", "krylov", "dense")  # the first is quickest by far, but wants
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """X = L X + Q: Cov(u) : (d, d), the trace of all agents' own covariances, and what the route knows of it besides.
+    """X = L X + Q: Cov(u) : (d, d), the trace of the largest agent's own covariance, what the route knows besides.
 
     error : estimated, relative, of Cov(u); route : one of ROUTES; definite : whether X is, None where rounding hides it
     """
@@ -65,25 +66,21 @@ class AgentLimit:
 
 def limit(step: AgentRound, routes: Sequence[str] = ROUTES) -> AgentLimit:
     """The fixed point of a round; routes : the ways to it that are tried, in this order."""
-    d, found = step.shape[1], None
+    d = step.shape[1]
     none = np.full((d, d), np.inf)
     if not step.finite:
         return AgentLimit(none, 0.0, "mean")
     noise = (1 + step.sampled[0]) * step.gain[:, None, None] ** 2 * smat(step.noise[..., -1], d)
     own = np.linalg.eigvalsh(noise)
-    definite = bool((own[:, 0] > tuning.NOISE_DEFINITE * own[:, -1]).all())
-    if definite and routes[0] == "modes":  # which then decides by itself
-        found = attempt("modes", step, noise, tuning.LIMIT_GOAL, True)
-    if not (isinstance(found, Solution) and found.definite and found.error <= tuning.SOLUTION_ERROR):
-        if mean_grows(step):
-            return AgentLimit(none, 0.0, "mean")
-        if not definite and not settles(step, routes):
+    definite = bool((own[:, 0] > tuning.NOISE_DEFINITE * own[:, -1]).all())  # so that it decides by itself
+    if not definite:
+        if not settles(step, routes):
             return AgentLimit(none, 0.0, routes[0])
         if not noise.any():
             return AgentLimit(np.zeros((d, d)), 0.0, routes[0])
-        found = solve(step, noise, routes, tuning.LIMIT_GOAL, definite)
+    found = solve(step, noise, routes, tuning.LIMIT_GOAL, definite)
     if isinstance(found, str):
-        return AgentLimit(none, tuning.RADIUS_RESIDUAL, found)
+        return AgentLimit(none, 0.0, found)
     stable = found.definite if definite else True
     return AgentLimit(found.U if stable else none, found.error, found.route, found if stable else None)
 
@@ -98,42 +95,31 @@ def margin(step: AgentRound, routes: Sequence[str] = ROUTES, rate: float = 1.0) 
     if not step.finite:
         return -1.0
     unit = np.broadcast_to(np.eye(step.shape[1]), step.Q.shape)
-    quick = attempt("modes", step, unit, tuning.STABILITY_GOAL, True, rate) if routes[0] == "modes" else None
-    if isinstance(quick, Solution) and quick.definite is not None and quick.error <= tuning.STABILITY_GOAL:
-        found: Solution | str = quick
-    elif rate == 1 and mean_grows(step):
-        return -1.0
-    else:
-        found = solve(step, unit, routes, tuning.STABILITY_GOAL, True, rate)
+    found = solve(step, unit, routes, tuning.STABILITY_GOAL, True, rate)
     if isinstance(found, str):
         return -1.0
-    return unit.size / found.size if found.definite == (found.size > 0) else 1.0 if found.definite else -1.0
-
-
-def attempt(
-    route: str, step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float = 1.0
-) -> Solution | str | None:
-    """X by one route; None where it does not suit, and what went wrong where something did."""
-    with np.errstate(all="ignore"):
-        try:
-            return _SOLVE[route](step, noise, goal, decides, rate)
-        except (np.linalg.LinAlgError, ZeroDivisionError) as e:
-            return f"{route} ({e})"
+    return step.shape[1] / found.size if found.definite == (found.size > 0) else 1.0 if found.definite else -1.0
 
 
 def solve(
     step: AgentRound, noise: Floats, routes: Sequence[str], goal: float, decides: bool, rate: float = 1.0
 ) -> Solution | str:
-    """X by the first route that is accurate enough, and decides; "radius" where that shows that it does not settle.
+    """X by the first route that is accurate enough, and decides; "mean" or "radius" where that shows there is none.
 
     noise : (K, d, d), what each round adds to each agent, independently; rate : by which a round is divided
     decides : whether it must be known that X is definite, or that it is not
     """
-    tried, best = list[str](), None
+    tried, best, grows = list[str](), None, cache(lambda: rate == 1 and mean_grows(step))
     for route in routes:
-        found = attempt(route, step, noise, goal, decides, rate)
-        if found is None or isinstance(found, str):
-            tried += [found] if found else []
+        if route != "modes" and best is None and grows():
+            return "mean"
+        try:
+            with np.errstate(all="ignore"):
+                found = _SOLVE[route](step, noise, goal, decides, rate)
+        except (np.linalg.LinAlgError, ZeroDivisionError) as e:
+            tried.append(f"{route} ({e})")
+            continue
+        if found is None:  # it does not suit
             continue
         usable = found.error <= tuning.MAX_LIMIT_ERROR and not (decides and found.definite is None)
         if usable and (best is None or found.error < best.error):
@@ -143,6 +129,8 @@ def solve(
         tried.append(f"{route} (error {found.error:.1e})")
     if best is not None:  # its error stands beside it
         return best
+    if grows():
+        return "mean"
     if tried and rate == 1 and radius(step) > tuning.CLEARLY_UNSTABLE:
         return "radius"  # moments that grow have badly conditioned equations
     K, d = step.shape
@@ -158,7 +146,7 @@ def _by_modes(step: AgentRound, noise: Floats, goal: float, decides: bool, rate:
         return None
     S, U, V, error = equation.solve(noise, goal)
     definite = equation.definite(S, U, V) if decides and np.isfinite(error) else None
-    return Solution(U, float(np.trace(V, axis1=1, axis2=2).sum()), error, "modes", definite, (equation, S, V))
+    return Solution(U, _largest(V), error, "modes", definite, (equation, S, V))
 
 
 def _by_krylov(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> Solution | None:
@@ -190,7 +178,7 @@ _SOLVE = {"modes": _by_modes, "krylov": _by_krylov, "dense": _by_matrix}
 
 def _of_joint(joint: Joint, vector: Floats, error: float, route: str, decides: bool) -> Solution:
     d, second, (Y, zY, zz, own) = joint.d, joint.second(vector), joint.parts(vector)
-    size = float(np.trace(joint.diagonal(Y) + own, axis1=1, axis2=2).sum())
+    size = _largest(joint.diagonal(Y) + own)
     definite = None
     if decides and np.isfinite(error):
         several = own[joint.step.moments.count > 1]
@@ -202,10 +190,13 @@ def _of_joint(joint: Joint, vector: Floats, error: float, route: str, decides: b
     return Solution(second[0, :d, :d], size, error, route, definite, (vector,))
 
 
+def _largest(V: Floats) -> float:
+    """Of the traces of agents' covariances : (K, d, d), the one that is farthest from 0."""
+    return float(max(np.trace(V, axis1=1, axis2=2), key=abs))
+
+
 def mean_grows(step: AgentRound) -> bool:
-    """Whether the mean of a round, or the difference of two agents of a group, clearly grows; or has no moments."""
-    if not step.finite:
-        return True
+    """Whether the mean of a round, or the difference of two agents of a group, clearly grows."""
     joint, several = Joint(step), step.moments.count > 1
     if several.any() and np.abs(np.linalg.eigvals(joint.F[several])).max() > 1 + tuning.RADIUS_RESIDUAL:
         return True
@@ -221,49 +212,47 @@ def mean_grows(step: AgentRound) -> bool:
 def radius(step: AgentRound) -> float:
     """The factor by which second moments shrink in a round, in the long run; infinite where one round has none.
 
-    It is the largest Ritz value of the space of a positive matrix, which holds it, once its residual is small.
+    Of few agents it is the largest Ritz value of the space of a positive matrix, which holds it, once its residual is
+    small. Of many, which may have many modes as slow, it is the rate by which a round may be divided and still settle.
     """
     if not step.finite:
         return np.inf
     joint = Joint(step)
-    map_ = moment_map(step, np.zeros(step.shape[1]), np.zeros(step.shape))
-    at_nodes = isinstance(map_, Nodes)
-    value, residual = krylov.radius(map_.advance, map_.unit(), 1 if at_nodes else tuning.KRYLOV_RESTARTS)
-    known = residual <= tuning.RADIUS_RESIDUAL * value
-    if known and not at_nodes:
+    if joint.n > tuning.JOINT_MODES and step.reduced and not step.sampled[0]:
+        found = _radius_by_rates(Limit(step), step)
+        if found is not None:
+            return found
+    value, residual = krylov.radius(joint.advance, joint.unit())
+    if residual <= tuning.RADIUS_RESIDUAL * value:
         return value
     if joint.length <= tuning.WRITTEN_OUT:
         return float(np.abs(np.linalg.eigvals(np.stack([joint.advance(e) for e in np.eye(joint.length)]))).max())
-    if at_nodes and not step.sampled[0]:
-        try:
-            # at nodes it may be that of an agent with itself, which no pair is
-            if known and not margin(step, ROUTES[:1], value * (1 - tuning.RATE_STEP)) > 0:
-                return value
-            return _radius_by_rates(step, value)
-        except PrecisionError:  # modes do not show it
-            pass
-    if at_nodes:
-        value, residual = krylov.radius(joint.advance, joint.unit())
-    if residual <= tuning.RADIUS_RESIDUAL * value:
-        return value
     raise PrecisionError(
         f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative; got {value:.12g} with a "
         f"residual of {residual:.1e}"
     )
 
 
-def _radius_by_rates(step: AgentRound, value: float) -> float:
-    """The same from an estimate, where many modes are as slow: the rate by which a round may be divided and settle."""
+def _radius_by_rates(equation: Limit, step: AgentRound) -> float | None:
+    """The same, from those of the mean and of the slowest agent alone on; None where modes do not show it."""
 
-    def beyond(inverse: float) -> float:
+    @cache
+    def settled(inverse: float) -> float:
         return margin(step, ROUTES[:1], 1 / inverse)
 
-    low = high = 1 / value
-    while not beyond(low) > 0:
-        low, high = low / tuning.NEXT_RATE, low
-    while low == high or beyond(high) > 0:
-        low, high = high, high * tuning.NEXT_RATE
-    return 1 / crossing(beyond, low, high, tuning.RATE_DIGITS)
+    with np.errstate(all="ignore"):
+        alone = np.linalg.eigvals(equation.own_map)
+        least = float(equation.own_kernels[0].real.max()) * (1 + tuning.RATE_STEP)  # from where on kernels are definite
+        mean = krylov.radius(equation.mean, np.random.default_rng(0).standard_normal(equation.n), restarts=1)[0]
+    if not np.isfinite(alone).all():
+        return None
+    least = max(least, mean**2 * (1 - tuning.RATE_STEP))  # the mean does not settle below its own rate
+    start = 1 / (max(float(np.abs(alone).max()), least) * tuning.NEXT_RATE**0.5)  # on neither itself
+    try:
+        low, high = bracket(settled, start, tuning.NEXT_RATE, start / tuning.STEP_SIZE_RANGE, 1 / least)
+        return 1 / crossing(settled, low, high, tuning.RATE_DIGITS) if low > 0 and high < np.inf else None
+    except PrecisionError:
+        return None
 
 
 def moment_map(step: AgentRound, u: Floats, x: Floats) -> Joint:

@@ -73,21 +73,36 @@ def check_accuracy(error: float, what: str) -> None:
         )
 
 
+def bracket(
+    margin: Callable[[float], float], start: float, factor: float, least: float, most: float
+) -> tuple[float, float]:
+    """Where it is positive, and where no longer, about `start`; (0, least) or (most, inf) where it does not change.
+
+    factor : of the first step, whose logarithm is doubled each time, up to 2
+    """
+    low = high = start
+    while not margin(low) > 0:
+        if low == least:
+            return 0.0, low
+        low, high, factor = max(low / factor, least), low, min(factor**2, 2.0)
+    while low == high or margin(high) > 0:
+        if high == most:
+            return high, np.inf
+        low, high, factor = high, min(high * factor, most), min(factor**2, 2.0)
+    return low, high
+
+
 def crossing(margin: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
-    """Where it is no longer positive, between two that are known, by secants; halved where these do not get nearer."""
-    sides, halve = [margin(low), margin(high)], False
-    while high - low > tolerance * high:
-        a, b = sides
-        at = (low + high) / 2 if halve or not a > 0 > b else low + (high - low) * a / (a - b)
-        room = min(tolerance * high / 3, (high - low) / 3)
-        at, width = min(max(at, low + room), high - room), high - low
+    """Where it is no longer positive, between two that are known, to a relative tolerance."""
+    from scipy.optimize import brentq
+
+    def side(x: float) -> float:
         try:
-            found = margin(at)
+            return margin(x)
         except PrecisionError:  # so near to the edge that rounding hides it
-            break
-        low, high, sides = (at, high, [found, b]) if found > 0 else (low, at, [a, found])
-        halve = high - low > width / 2
-    return high
+            return 0.0
+
+    return float(brentq(side, low, high, xtol=tolerance * low, rtol=4 * np.finfo(np.float64).eps))
 
 
 # Symmetric matrices as vectors: svec is the upper triangle, symkron(M) the map svec(X) -> svec(M X M^T).

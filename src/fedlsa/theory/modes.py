@@ -169,16 +169,20 @@ class Limit(ModalRound):
         return bool(super().good and not self.alone and all(L.shape[1] for L, _, _ in self.kernels))
 
     @cached_property
-    def _solve_own(self) -> Floats:
-        """(K, s, s): svec of what a round adds to an agent's own covariance, to the covariance itself."""
+    def own_map(self) -> Floats:
+        """(K, s, s): what a round makes of svec of an agent's own covariance, without u."""
         step, d, gain = self.step, self.d, self.step.gain[:, None, None]
         i, j = triangle(2 * d + 1)
-        of_x = np.flatnonzero((i >= d) & (j < 2 * d))
-        left = self.rate * np.eye(d * (d + 1) // 2) - symkron(self.F) - gain**2 * step.noise[:, :, of_x]
+        found = symkron(self.F) + gain**2 * step.noise[:, :, (i >= d) & (j < 2 * d)]
         if step.random:
             source, alone = step.length_source
-            left -= np.linalg.solve(alone, symkron(gain * source))
-        return np.asarray(np.linalg.inv(left), np.float64)
+            found += np.linalg.solve(alone, symkron(gain * source))
+        return found
+
+    @cached_property
+    def _solve_own(self) -> Floats:
+        """(K, s, s): what a round adds to it, to the covariance itself."""
+        return np.asarray(np.linalg.inv(self.rate * np.eye(self.own_map.shape[1]) - self.own_map), np.float64)
 
     @cached_property
     def _sums(self) -> list[tuple[Complexes, Complexes]]:
@@ -270,21 +274,25 @@ class Limit(ModalRound):
 
         map_ = LinearOperator((K * d * d,) * 2, matvec=rest, dtype=np.float64)
         by_noise = self.r[:, None, None] / self.count * smat((self._solve_own @ svec(noise)[..., None])[..., 0], d)
-        S, left, error = np.zeros((K, d, d)), by_noise, 0.0
+        S, left, error, reduction = np.zeros((K, d, d)), by_noise, 0.0, goal / 1e4
         for _ in range(tuning.GMRES_REFINEMENTS if noise.any() else 0):
-            reduction = max(tuning.GMRES_REDUCTION, goal / 100)
+            reduction = max(tuning.GMRES_REDUCTION, reduction)
             change = gmres(map_, left.ravel(), rtol=reduction, atol=0.0, restart=tuning.GMRES_PASSES, maxiter=1)[0]
             S = S + correct(change)
             left = self.again(S) + by_noise - S
             error = 10 * float(np.linalg.norm(correct(left)) / np.linalg.norm(S))
             if error < goal or not np.isfinite(error):
                 break
+            reduction = goal / (10 * error)
         U = self._server(S)
         added = of_S @ S.reshape(K, d * d, 1) + (of_U @ U.ravel() + svec(noise))[..., None]
         return S, U, smat((self._solve_own @ added)[..., 0], d), error
 
     def definite(self, S: Floats, U: Floats, V: Floats) -> bool | None:
         """Whether the covariances of all agents together are positive definite; None where rounding hides it."""
+        own = np.linalg.eigvalsh(V)
+        if (own[:, 0] < -tuning.SOLUTION_ERROR * np.abs(own[:, -1])).any():
+            return False
         if self.n > tuning.DENSE_MODES:
             return self._by_inertia(self._terms(S, U), V)
         Y, _, _, own = self.parts(self.written(S, U, V))

@@ -20,7 +20,7 @@ from ..value_objects import Displayed, ReadOnly
 from . import agent_limits, tuning
 from .bias_terms import limit_bias
 from .exact_curves import checked_method, round_length
-from .linear import crossing, not_negative, smat
+from .linear import bracket, crossing, not_negative, smat
 from .problem_moments import Moments, merged, moments
 from .rounds import AgentRound, ServerRound, groups_of, round_of
 from .threads import small_products
@@ -186,29 +186,18 @@ def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance:
     """
     tolerance = max(checks.real("tolerance", tolerance, above=0, below=1), tuning.STEP_SIZE_DIGITS)
     m, algorithm, _ = _checked(problem, algorithm)
-    interval = getattr(algorithm, "local_steps", 0) == 1
     margin = lru_cache(maxsize=None)(partial(margin_at, problem, algorithm))
     size = float(np.linalg.norm(m.A_bar, 2, axis=(1, 2)).max())
-    start = 1 / max(size, 1e-300)  # from here down, since tiny steps are stable by too little to tell
-    scouted = algorithm.agent_factors(m.n_agents) is None and len(m.table) > tuning.SEARCHED_GROUPS
-    if scouted:  # near the edge of a similar problem with few agents
-        scout = stability_limit(merged(m, tuning.SEARCHED_GROUPS), algorithm, tuning.SCOUTED_STEP)
-        start, interval = scout / (1 + tuning.SCOUTED_STEP) if 0 < scout < math.inf else start, True
-    factor = 1 + 4 * tuning.SCOUTED_STEP if scouted else 2.0
-    low = high = start
-    while not margin(low) > 0:
-        low, high = low / factor, low
-        if low < start / tuning.STEP_SIZE_RANGE:
-            return 0.0
-        factor = min(factor**2, 2.0)
-    while low == high or margin(high) > 0:
-        low, high = high, high * factor
-        if high > start * tuning.STEP_SIZE_RANGE:
-            return np.inf
-        factor = min(factor**2, 2.0)
-    if not interval:
+    start, factor = 1 / max(size, 1e-300), 2.0  # from here down, since tiny steps are stable by too little to tell
+    interval = getattr(algorithm, "local_steps", 0) == 1
+    if algorithm.agent_factors(m.n_agents) is None and len(m.table) > tuning.SEARCHED_GROUPS:
+        similar = stability_limit(merged(m, tuning.SEARCHED_GROUPS), algorithm, tuning.SCOUTED_STEP)
+        if 0 < similar < math.inf:
+            start, factor, interval = similar, 1 + tuning.SCOUTED_STEP, True
+    low, high = bracket(margin, start, factor, start / tuning.STEP_SIZE_RANGE, start * tuning.STEP_SIZE_RANGE)
+    if low and high < math.inf and not interval:
         low, high = _first_change(lambda eta: margin(eta) > 0, high, start / tuning.STEP_SIZE_RANGE)
-    return crossing(margin, low, high, tolerance) if low else 0.0
+    return crossing(margin, low, high, tolerance) if low and high < math.inf else high if low else 0.0
 
 
 def _first_change(stable: Callable[[float], bool], high: float, least: float) -> tuple[float, float]:

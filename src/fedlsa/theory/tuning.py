@@ -32,7 +32,7 @@ EIGENBASIS_RESIDUAL = 1e-14  # of A in its eigenbasis, relative to its size: 50 
 LOG1P_BELOW = 0.5  # |eta lambda| up to which 1 - eta lambda is better left unrounded
 SOLUTION_ERROR = 1e-9  # relative, up to which the solution of a linear system is returned
 STEP_SIZE_DIGITS = 1e-12  # relative tolerance of a step size: rounding hides what is nearer to the edge
-SCOUTED_STEP = 0.05  # relative tolerance of the stability limit of a similar problem, from which the search begins
+SCOUTED_STEP = 0.01  # relative tolerance of the stability limit of a similar problem, from which the search begins
 EDGE = 1e-9  # of a radius to one: nearer it is one
 STEP_SIZE_RANGE = 1e9  # around the inverse of the largest ||A_c||: step sizes farther away are not looked at
 
@@ -75,8 +75,8 @@ KRYLOV_NUMBERS = 2**28  # in a basis: 2 GB
 KRYLOV_RESTARTS = 20
 SKETCH_SIZE = 4096  # sums that stand for a long vector in inner products; many times the dimensions of a space
 CANCELLATION = 1e-3  # share of an image that is left when rounding calls for another pass
-NEXT_RATE, RATE_DIGITS = 1.02, 1e-9  # steps of a search for the radius, and its relative tolerance
-RATE_STEP = 1e-6  # below the radius, relative, where moments must not settle
+NEXT_RATE, RATE_DIGITS = 1.001, 1e-9  # steps of a search for the radius, and its relative tolerance
+RATE_STEP = 1e-6  # above the largest factor of a pair of modes, relative, where the search ends
 RADIUS_RESIDUAL = 1e-10  # of an eigenvalue, relative, from which on it is taken for the radius
 CLEARLY_UNSTABLE = 1.01  # radius from which on it decides by itself
 LIMIT_GOAL, STABILITY_GOAL = 1e-12, 1e-6  # error that routes to a limit aim at; the same where only its sign matters
@@ -84,8 +84,8 @@ MAX_LIMIT_ERROR = 1e-6  # up to which a limit is returned, with that error, wher
 WRITTEN_OUT = 2000  # numbers of a state up to which a round is written out as a matrix: 32 MB
 NOISE_DEFINITE = 1e-6  # least eigenvalue of a round's noise, relative, that makes it as good a source as the identity
 INERTIA_ROUNDING = 1e-12  # of the largest eigenvalue, beyond which the sign of another one is clear
-GMRES_PASSES = 300  # over all agents, at most, before the residual is computed afresh: 20 to 50 are common
-GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-8, 4  # of the residual each time, and how often
+GMRES_PASSES = 120  # over all agents, at most, before the residual is computed afresh: 10 to 30 are common
+GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-10, 4  # of the residual each time, and how often
 
 # --- plans ----------------------------------------------------------------------------------------------------------
 
