@@ -109,13 +109,12 @@ class ChainMap:
 
     def second(self, J: Floats, E: Floats, G: Floats) -> Floats:
         """(S', b, d, d): E[(X w + E z) (X w + E z)^T 1{s'}], X its mean and chance, from G = E[z z^T 1{s}]."""
-        (S, b, k, _), (_, e, _, q), d = G.shape, self.D.shape, self.d
+        (S, e, _, q), b = self.D.shape, G.shape[1]
         added = self.D.reshape(S * e, S * q) @ svec(J @ G @ np.swapaxes(J, -1, -2)).swapaxes(1, 2).reshape(S * q, b)
-        out = smat(added.reshape(S, e, b).swapaxes(1, 2), d)
-        for t, K in enumerate(self.K[..., None, None, None]):
+        out = smat(added.reshape(S, e, b).swapaxes(1, 2), self.d)
+        for t, K in enumerate(self.K):
             L = self.X[t, :, None] @ J + E  # (S, b or 1, d, k)
-            left = (K * (L @ G)).transpose(1, 2, 0, 3).reshape(b, d, S * k)
-            out[t] += left @ L.transpose(1, 0, 3, 2).reshape(-1, S * k, d)
+            out[t] += np.tensordot(K, L @ G @ np.swapaxes(L, -1, -2), 1)
         return out
 
 

@@ -52,25 +52,23 @@ def curve(
     received = algorithm.local_steps if isinstance(algorithm, FixedRounds) else sampling.thin
     updates = algorithm.mean_steps if isinstance(algorithm, Scaffnew) else algorithm.mean_steps // sampling.thin
     alike = np.column_stack([problem.assignment, 0 * xi if layout.x else xi, w, sampling.start or np.zeros(N)])
+    _, ones, which = np.unique(alike[:, : 1 + d], axis=0, return_index=True, return_inverse=True)
     agents, counts = np.arange(N), np.ones(N, np.int64)
     if closed:  # agents who are alike in everything are one group, and all chains have as many states
         _, agents, counts = np.unique(alike, axis=0, return_index=True, return_counts=True)
-        sizes = [max(sizes)] * N
-    laws = [_first_law(problem, c, sampling.start, sizes[c]) for c in agents.tolist()]
-    _, ones, which = np.unique(alike[agents, : 1 + d], axis=0, return_index=True, return_inverse=True)
-    if closed:
-        e, n = d * (d + 1) // 2, d + 1
+        sizes, e, n = [max(sizes)] * N, d * (d + 1) // 2, d + 1
         each = (8 if steady else 16) * sizes[0] ** 2 * (e * (n * (n + 1) // 2) + 2 * d * n)  # of one round, or of two
         checks.memory("the different agents", len(ones), each, "what one does in a round")
     else:
         checks.memory("the states of all chains together", math.prod(sizes), 64 * layout.size**2, "moments")
+    laws = [_first_law(problem, c, sampling.start, sizes[c]) for c in agents.tolist()]
 
     @lru_cache(maxsize=1)
     def maps(eta: float) -> list[ChainMap]:
         """Of each agent over a round, for Scaffnew over one update."""
-        chains = [(int(problem.assignment[c]), eta, sizes[c], None if layout.x else xi[c]) for c in agents[ones]]
+        chains = [(int(problem.assignment[c]), eta, sizes[c], None if layout.x else xi[c]) for c in ones]
         known = [whole_round(used(problem, *chain), received, sampling.thin) for chain in chains]
-        return [known[i] for i in which.ravel()]
+        return [known[i] for i in which.ravel()[agents]]
 
     if closed:
         mean, second = np.tile(np.append(u, 1.0), (1, 2, 1)), np.zeros((sizes[0], len(laws), 2, d + 1, d + 1))
