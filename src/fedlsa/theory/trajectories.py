@@ -322,15 +322,15 @@ def _about(second: Floats, apart: Floats) -> Floats:
 # --- FedLSA of many agents --------------------------------------------------------------------------------------------
 #
 # y = u, and second moments are those with the state of one chain. With m = E[u] and p_c the law of chain c they hold
-
+#
 #     mu_c(s) = E[(u - m) i_c(s)],   W_c(s) = E[(u - m)(u - m)^T i_c(s)],   i_c(s) = 1{S_c = s} - p_c(s).
-
+#
 # A round needs the same with factors i_c i_e of two chains. u is nearly a sum of what agents did, each part of which
 # depends on one chain alone, so that E[(u - m)(u - m)^T i_c i_e] is nearly mu_c mu_e^T + mu_e mu_c^T and
 # E[(u - m) i_c i_e] nearly 0. What this leaves out is work of one agent on that of another whose chain still remembers
 # it: it is of the order of w_c w_e epsilon, the share of a chain's distance from stationarity that a round leaves, and
 # acts on what is kept with a factor of the step size.
-
+#
 # The estimate of the error compares with the cruder closure in which a chain forgets whole rounds (epsilon = 0) unless
 # its own agent's work is meant; both are followed, along an axis of 2. The estimate is the sum of the absolute
 # eigenvalues of their difference in E[u u^T], divided by 1 - epsilon (the largest of all agents) for the orders beyond:
@@ -406,9 +406,8 @@ def advance(state: State, w: Floats, counts: NDArray[np.int64], agents: Sequence
         R_o, C_o, P_o = (all_of - w_c * X[k] for all_of, X in zip((R, C, P), of_each, strict=False))  # of all others
         W_o, mu_o = (all_of - w_c**2 * X[k] for all_of, X in zip((on_W, on_mu), of_each[3:], strict=True))
         others = np.empty((len(G), 2, d + 1, d))  # E[z 1{s} hat_o^T]
-        others[..., :d, :] = (
-            G[:, k, :, :d, :d] @ _T(R_o) + p[:, k] * _T(C_o) + np.einsum("xjki,sxk->sxij", P_o, mu[:, k])
-        )
+        others[..., :d, :] = G[:, k, :, :d, :d] @ _T(R_o) + p[:, k] * _T(C_o)
+        others[..., :d, :] += np.einsum("xjki,sxk->sxij", P_o, mu[:, k])
         others[..., d, :] = np.einsum("xij,sxj->sxi", R_o, mu[:, k])
         through = a.passed(J, E[k], np.concatenate([G[:, k, :, :, d:], others], axis=3))
         noise = np.einsum("xfe,sxe->sxf", W_o, svec(W[:, k]))
