@@ -1,10 +1,10 @@
-"""What jobs are on a GPU: blocks per (job, seed), of a kind that decides their kernel, and tables that blocks share."""
+"""What jobs are on a GPU: blocks per (job, seed), of a kind that decides their kernel, and tables of their problem."""
 
 from __future__ import annotations
 
-from collections import defaultdict, namedtuple
+from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,12 @@ MOST_TEAMS = 8  # warps of a block that run an agent's segments each: two on eac
 SPREAD_STEPS = 64  # of a thread in a round: shorter rounds are not worth a wait of blocks for one another
 
 # What describes a block. before : the step size of the last round, of which the kept xi are multiples where `scaled`
-# rows, own, chains, records, out, schedule, part : where its entries begin in other arrays
+# chains, records, out, schedule, part : where its entries begin in other arrays
 BLOCK = np.dtype(
     [("key", np.uint64)]
     + [(name, np.int64) for name in (
         "agents", "participants", "thin", "dim", "rounds", "observations", "varying", "average_after", "row_count",
-        "rows", "own", "chains", "records", "out", "schedule", "part",
+        "chains", "records", "out", "schedule", "part",
     )]
     + [(name, np.float64) for name in ("eta", "before", "gain", "radius", "discount", "ridge")],
     align=True,  # else a GPU reads it byte by byte
@@ -100,7 +100,7 @@ class Kind:
         return 168 if self.single else 144
 
 
-# What jobs share, the entries of one problem after those of another; own_* and weights : one per agent
+# What jobs on a problem share; own_* and weights : one per agent
 DeviceTables = namedtuple(
     "DeviceTables",
     "rows, pair, minus_y, columns, minus_b, slots, successor, own_row, own_slot, own_shift, own_length, weights",
@@ -220,66 +220,29 @@ def packed_slots(p: Problem, outcomes: OutcomeTables) -> NDArray[np.uint64]:
     return entry_ | (mine << np.uint64(32)) | (other << np.uint64(48))
 
 
-class Place(NamedTuple):
-    """Where the entries of a problem begin in the shared tables (rows, agents, outcomes), and how many rows it has."""
-
-    rows: int
-    own: int
-    first: int
-    row_count: int
-
-
-class SharedTables:
-    """The tables of problems under ways of sampling, each of them once."""
-
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-        self.places: dict[tuple[int, int], Place] = {}
-        self.parts: dict[str, list[Array]] = defaultdict(list)
-
-    def place(self, job: Job) -> Place:
-        """Where the entries of the job's problem are; they are added if they are not there yet."""
-        key = (id(job.problem), id(job.outcomes))
-        if key not in self.places:
-            self.places[key] = self._add_problem(job)
-        return self.places[key]
-
-    def arrays(self) -> DeviceTables:
-        """The tables; those without entries, which are in the type of the steps, have one number."""
-        none = [np.zeros(1, self.kind.dtype)]
-        return DeviceTables(*(np.concatenate(self.parts[name] or none) for name in DeviceTables._fields))
-
-    def _add(self, name: str, values: Array, dtype: Any) -> int:
-        begin = sum(map(len, self.parts[name]))
-        self.parts[name].append(values.astype(dtype))
-        return begin
-
-    def _add_problem(self, job: Job) -> Place:
-        kind, p, outcomes, D, dtype = self.kind, job.problem, job.outcomes, self.kind.E * self.kind.L, self.kind.dtype
-        z, m, rows, count = p.observations, p.assignment, 0, 0
-        minus_y = np.zeros(len(outcomes.order)) if isinstance(z, Dense) else -z.y[outcomes.order]
-        first = self._add("minus_y", minus_y, dtype)
-        if isinstance(z, Dense):
-            columns, minus_b = dense_columns(z, outcomes, D, dtype)
-            self._add("columns", columns, dtype)
-            self._add("minus_b", minus_b, dtype)
-            pair = first + np.arange(len(outcomes.order))
-        else:
-            table = padded(row_table(p), D, dtype)
-            rows, count = self._add("rows", table.ravel(), dtype), len(table)
-            pair = outcome_pairs(p, 16 if kind.copies else 32)[outcomes.order]
-        self._add("pair", pair, np.int32 if kind.copies else np.int64)
-        if kind.draws == PACKED:
-            slot = self._add("slots", packed_slots(p, outcomes), np.uint64)
-        else:
-            slot = self._add("slots", outcomes.slots, np.uint32)
-        self._add("successor", outcomes.successor.astype(np.int64) + slot, np.uint32)
-        if kind.draws == TRAJECTORY:  # outcomes stand at their slots
-            first = slot
-        own = self._add("own_row", outcomes.row[m] + first, np.uint32)
-        alias = outcomes.slot[m] if kind.draws in (INDEPENDENT, PACKED) else np.zeros(len(m), np.int64)
-        self._add("own_slot", alias + slot, np.uint32)
-        self._add("own_shift", outcomes.shift[m], np.uint32)
-        self._add("own_length", outcomes.length[m], np.uint32)
-        self._add("weights", p.weights, np.float64)
-        return Place(rows, own, first, count)
+def device_tables(kind: Kind, job: Job) -> DeviceTables:
+    """What the blocks of a job, and of all others on its problem, read; what there is not has one number."""
+    p, outcomes, D, dtype = job.problem, job.outcomes, kind.E * kind.L, kind.dtype
+    z, m, order = p.observations, p.assignment, outcomes.order
+    rows = columns = minus_b = np.zeros(1, dtype)
+    if isinstance(z, Dense):
+        columns, minus_b = dense_columns(z, outcomes, D, dtype)
+        pair, minus_y = np.arange(len(order)), np.zeros(len(order))
+    else:
+        rows = padded(row_table(p), D, dtype).ravel()
+        pair, minus_y = outcome_pairs(p, 16 if kind.copies else 32)[order], -z.y[order]
+    own_slot = outcomes.slot[m] if kind.draws in (INDEPENDENT, PACKED) else np.zeros(len(m))
+    return DeviceTables(
+        rows=rows,
+        pair=pair.astype(np.int32 if kind.copies else np.int64),
+        minus_y=minus_y.astype(dtype),
+        columns=columns,
+        minus_b=minus_b,
+        slots=packed_slots(p, outcomes) if kind.draws == PACKED else outcomes.slots.copy(),
+        successor=outcomes.successor.copy(),
+        own_row=outcomes.row[m].astype(np.uint32),
+        own_slot=own_slot.astype(np.uint32),
+        own_shift=outcomes.shift[m].astype(np.uint32),
+        own_length=outcomes.length[m].astype(np.uint32),
+        weights=p.weights.copy(),
+    )

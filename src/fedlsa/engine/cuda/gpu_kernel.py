@@ -53,20 +53,19 @@ def build(kind: Kind, hook: Any = None) -> Any:
         first = part == 0 and mine == 0  # threads that keep what is the seed's
         N, m, last = int32(block.agents), int32(block.participants), int32(min(t1, block.rounds))
         thin, varying = int32(block.thin), block.varying != 0
-        key, own, chains, records = block.key, block.own, block.chains, block.records
+        key, chains, records = block.key, block.chains, block.records
         varying_at, average_after = block.schedule - t0, int32(block.average_after)
         discount, ridge, radius = number(block.discount), number(block.ridge), block.radius
-        begin = block.rows
         memory = cuda.shared.array(0, number)
         meet = cuda.shared.array((halves, MOST_WARPS, D), float64)
         asked = cuda.shared.array((halves, D), float64)
         if copies:
             for i in range(tid, block.row_count * D * copies, size):
                 place = i // copies
-                memory[place // D * stride + place % D * copies + i % copies] = tables.rows[begin + place]
+                memory[place // D * stride + place % D * copies + i % copies] = tables.rows[place]
             table, begin = memory, int64(at * copies + mine % copies)
         else:
-            table, begin = tables.rows, begin + at
+            table, begin = tables.rows, int64(at)
         for i in range(tid, 2 * MOST_WARPS * D, size):
             meet[2 * room + i // (MOST_WARPS * D), i // D % MOST_WARPS, i % D] = 0.0
         cuda.syncthreads()
@@ -115,8 +114,8 @@ def build(kind: Kind, hook: Any = None) -> Any:
                         eta, gain = schedule.step_sizes[mine_at], schedule.gains[mine_at]
                         own_steps = int32(schedule.observations[mine_at])
                     q, before = chains + agent, number(block.before) if scaled else eta
-                    weight = tables.weights[own + agent] if live else 0.0
-                    source = own_entries(tables, own + agent)
+                    weight = tables.weights[agent] if live else 0.0
+                    source = own_entries(tables, agent)
                     index, phase, p0 = uint32(steps[q] >> 2), int32(steps[q] & 3), position[q]
                     for i in range(E):
                         value = xi[q * D + i * L + at]

@@ -25,7 +25,7 @@ from ..outcome_tables import OutcomeTables, chain_positions, chain_states
 from ..progress import Progress, notice
 from ..random import OBSERVATION, block
 from ..schedule import Schedule, schedule
-from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, SharedTables, kind_of, rounds_vary
+from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, device_tables, kind_of, rounds_vary
 from .gpu_kernel import build
 from .gpu_threads import SIMULATED, device
 
@@ -57,7 +57,7 @@ def device_hook(method: type[Algorithm]) -> Any:
 
 
 class Group:
-    """Jobs of one kind, those of most rounds first, on the device; `advance` brings all of them some rounds further."""
+    """Jobs of one kind on one problem, those of most rounds first; `advance` brings all of them some rounds further."""
 
     def __init__(self, kind: Kind, jobs: list[Job]) -> None:
         self.kind, self.jobs, self.first, self.D = kind, jobs, jobs[0].start.first, kind.E * kind.L
@@ -66,18 +66,17 @@ class Group:
         self.begins = [job.start.of_seeds(slice(i, i + 1)) for job in jobs for i in range(len(job.seeds))]
         self.rounds = max(job.rounds for job in jobs)
         self.updates = sum(job.updates for job in jobs)  # in expectation
-        self.shared = shared = SharedTables(kind)
         self.blocks = np.zeros(len(self.members), BLOCK)
-        state = self._lay_out(shared)
-        given = parameters(jobs[0].algorithm)
-        self.tables = DeviceTables(*map(cuda.to_device, shared.arrays()))
-        self.state = DeviceState(*map(cuda.to_device, state))
+        given, tables = parameters(jobs[0].algorithm), device_tables(kind, jobs[0])
+        self.blocks["row_count"] = len(tables.rows) // self.D
+        self.tables = DeviceTables(*map(cuda.to_device, tables))
+        self.state = DeviceState(*map(cuda.to_device, self._lay_out()))
         self.parameters = cuda.to_device(given if len(given) else np.zeros(1))
         self.stream = cuda.stream()
         self.kernel = build(kind, None if kind.method is None else device_hook(kind.method))
 
-    def _lay_out(self, shared: SharedTables) -> DeviceState:
-        """Describe the blocks, add what they share, and write the state in which they begin."""
+    def _lay_out(self) -> DeviceState:
+        """Describe the blocks, and write the state in which they begin."""
         D, blocks = self.D, self.blocks
         chains = np.cumsum([0, *(job.problem.n_agents for job, _ in self.members)])
         outs = np.cumsum([0, *(len(job.recorded) for job, _ in self.members)])
@@ -86,14 +85,14 @@ class Group:
         position, recorded = np.zeros(chains[-1], np.uint32), np.zeros(len(blocks), np.int64)
         for b, ((job, seed), begin) in enumerate(zip(self.members, self.begins, strict=True)):
             p, a, z, own = job.problem, job.algorithm, job.problem.observations, slice(chains[b], chains[b + 1])
-            place, first = shared.place(job), self.next_rounds(b, 1)
+            first = self.next_rounds(b, 1)
             eta, gain = first.step_sizes.flat[0], first.gains.flat[0]
             values = {
                 "key": seed, "agents": p.n_agents, "participants": job.participants, "thin": job.sampling.thin,
                 "dim": p.dim, "rounds": job.rounds, "observations": first.observations.max(),
-                "varying": rounds_vary(job), "row_count": place.row_count,
+                "varying": rounds_vary(job),
                 "average_after": -1 if a.average_after is None else a.average_after,
-                "rows": place.rows, "own": place.own, "chains": chains[b], "records": outs[b] + b, "out": outs[b],
+                "chains": chains[b], "records": outs[b] + b, "out": outs[b],
                 "eta": eta, "gain": gain, "radius": a.projection or 0,
                 "discount": 0 if isinstance(z, Dense) else z.discount, "ridge": 0 if isinstance(z, Dense) else z.ridge,
             }  # fmt: skip
@@ -112,7 +111,7 @@ class Group:
                 blocks["before"][b], xi[own, : p.dim] = begin.scale[0], begin.xi[0]
             if isinstance(job.sampling, Markov):
                 chain = to_block_start(p, job.outcomes, seed, begin.chain[0], begin.steps[0])
-                position[own] = chain_positions(p, job.outcomes, chain) + place.first
+                position[own] = chain_positions(p, job.outcomes, chain)
             if 0 in job.recorded[:1]:
                 out[outs[b], : p.dim], recorded[b] = begin.theta[0], 1
         return DeviceState(
@@ -212,8 +211,8 @@ class Group:
         """The states of trajectories : (S, N), from where they stood at the last multiple of four of their steps."""
         if not isinstance(job.sampling, Markov):
             return np.zeros_like(steps)
-        p, outcomes, place = job.problem, job.outcomes, self.shared.place(job)
-        chain = chain_states(p, outcomes, position.astype(np.int64) - place.first)
+        p, outcomes = job.problem, job.outcomes
+        chain = chain_states(p, outcomes, position.astype(np.int64))
         return np.stack(
             [from_block_start(p, outcomes, int(s), *x) for s, *x in zip(job.seeds, chain, steps, strict=True)]
         )
@@ -325,7 +324,7 @@ def parts(jobs: list[Job]) -> list[list[Job]]:
 
 
 def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
-    """Bring all jobs to their end; jobs of one kind share a launch, kinds run beside one another.
+    """Bring all jobs to their end; jobs of one kind on one problem share a launch, and launches run side by side.
 
     What does not fit into the device's memory at once is done in parts, a job at least.
     """
@@ -348,11 +347,11 @@ def timed(phase: str) -> Iterator[None]:
 
 
 def _run_together(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:
-    members: dict[tuple[Kind, int, Any], list[int]] = defaultdict(list)
+    members: dict[tuple[Kind, int, int, Any], list[int]] = defaultdict(list)
     most_blocks = max(1, processors() // sum(len(job.seeds) for job in jobs))  # so that all of them run at once
     for i in sorted(range(len(jobs)), key=lambda i: -jobs[i].rounds):  # what takes longest must begin first
         a, first = jobs[i].algorithm, jobs[i].start.first
-        members[kind_of(jobs[i], most_blocks), first, tuple(parameters(a))].append(i)
+        members[kind_of(jobs[i], most_blocks), id(jobs[i].problem), first, tuple(parameters(a))].append(i)
     with timed("sending"):
         groups = [Group(kind, [jobs[i] for i in which]) for (kind, *_), which in members.items()]
         cuda.synchronize()
