@@ -66,7 +66,6 @@ def resume(
     recipe.require_result("result", result)
     given = results.arguments(result, problem, algorithm)
     done = int(given["rounds"])
-    state = read_state(result, given["seeds"], done)
     dropped = [name for name in given["keep"] if name not in (*result, "state")]
     if dropped:
         raise ArgumentError(f"result must hold {dropped[0]}, which its run kept; got one without")
@@ -76,8 +75,7 @@ def resume(
     given |= {"rounds": rounds, "record": [*result["rounds"].values.tolist(), *new]}
     given |= {"engine": given["engine"] if engine is None else engine, "threads": threads, "progress": progress}
     work = prepare([given.pop("problem")], [given.pop("algorithm")], **given)
-    job = work.jobs[0].after(state)
-    check_state(job)
+    job = rest_of(work.jobs[0], result, done)
     ended = run_jobs([job], work)
     whole = append_rounds(result, result_of(job, ended[0], work.keep))
     warn_of_divergence([(job.problem, job.algorithm)], job.sampling, [whole])
@@ -94,31 +92,28 @@ def _new_rounds(record: int | Sequence[int], done: int, rounds: int) -> list[int
     return listed
 
 
-def read_state(result: xr.Dataset, seeds: Sequence[int], done: int) -> RunState:
-    """The state that a result holds."""
+def rest_of(job: Job, result: xr.Dataset, done: int) -> Job:
+    """What is left of a job, from the state that a result holds of its first `done` rounds."""
+    seeds, S, N, d = job.seeds.tolist(), len(job.seeds), job.problem.n_agents, job.problem.dim
     lacks = [name for name in results.STATE if name not in (*result, "state_memory")]
     if lacks:
         raise ArgumentError('result must hold a state, from fl.simulate(..., keep=("theta", "state")); got one without')
-    if result["seed"].values.tolist() != list(seeds):  # each goes on with the random numbers of its own
+    if result["seed"].values.tolist() != seeds:  # each goes on with the random numbers of its own
         raise ArgumentError(
-            f"result must hold all {len(seeds)} seeds of its run in their order, {checks.show(list(seeds))}; "
+            f"result must hold all {S} seeds of its run in their order, {checks.show(seeds)}; "
             f"got {checks.show(result['seed'].values.tolist())}"
         )
     held = {name: dims for name, dims in results.STATE.items() if name in result}
     parts = {name.removeprefix("state_"): result[name].transpose(*dims).values for name, dims in held.items()}
-    parts.setdefault("memory", np.zeros((len(seeds), 0, parts["theta"].shape[-1])))
-    return RunState(**parts, rounds=np.full(len(seeds), done), diverged_at=result["diverged_at"].values)
-
-
-def check_state(job: Job) -> None:
-    """Refuse what compiled code would trust: positions that are not in the problem's tables."""
-    state, S, N, d = job.start, len(job.seeds), job.problem.n_agents, job.problem.dim
-    k = len(job.algorithm.server()[1])
-    shapes = [x.shape for x in (state.theta, state.running, state.memory, state.xi, state.shift, state.steps)]
-    states = job.outcomes.length[job.problem.assignment]
-    sound = shapes == [(S, d), (S, d), (S, k - 1, d), (S, N, d), (S, d), (S, N)] and state.chain.shape == (S, N)
+    parts.setdefault("memory", np.zeros((S, 0, d)))
+    state = RunState(**parts, rounds=np.full(S, done), diverged_at=result["diverged_at"].values)
+    k, states = len(job.algorithm.server()[1]), job.outcomes.length[job.problem.assignment]
+    wanted = [(S, d), (S, d), (S, k - 1, d), (S, N, d), (S, d), (S,), (S, N), (S, N)]
+    sound = [x.shape for x in state[: len(wanted)]] == wanted
+    # compiled code would trust positions that are not in the problem's tables
     if not (sound and (state.chain >= 0).all() and (state.chain < states).all() and (state.steps >= 0).all()):
         raise ArgumentError("result must hold the state as simulate gave it; got one that does not fit its problem")
+    return job.after(state)
 
 
 def partial_file(path: Path) -> Path:
@@ -137,7 +132,10 @@ def simulate_to_files(
     grid = prepare(problem, algorithms, **arguments)
     kept = [partial_file(path) for path in files]
     so_far = [_read(job, path, replaces) for job, path in zip(grid.jobs, kept, strict=True)]
-    left = [job if r is None else _rest(job, r) for job, r in zip(grid.jobs, so_far, strict=True)]
+    left = [
+        job if r is None else rest_of(job, r, int(r["communications"][0, -1]))
+        for job, r in zip(grid.jobs, so_far, strict=True)
+    ]
     total, updates = sum(job.updates_per_round * job.rounds for job in left), FIRST_UPDATES[grid.engine]
     while waiting := [i for i, job in enumerate(left) if job.start.first < job.rounds]:
         parts = [_part(grid.jobs[i], left[i], updates / len(waiting)) for i in waiting]
@@ -190,13 +188,6 @@ def _read(job: Job, path: Path, replaces: bool) -> xr.Dataset | None:
         return None
     rule = f"{path} must be what an interrupted run of the same command has left, and is another's"
     raise ArgumentError(f"{rule}: that command goes on with it, --force replaces it")
-
-
-def _rest(job: Job, so_far: xr.Dataset) -> Job:
-    """What is left of a job."""
-    rest = job.after(read_state(so_far, job.seeds.tolist(), int(so_far["communications"][0, -1])))
-    check_state(rest)
-    return rest
 
 
 def _part(job: Job, rest: Job, updates: float) -> Job:
