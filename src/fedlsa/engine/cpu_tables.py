@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..algorithms import Linear
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Dense
+from ..problems import Dense, RankOne
 from ..sampling import Markov, Replay
 from . import cpu_kernel, cpu_steps
 from .addresses import align
@@ -81,6 +81,16 @@ def kernels(job: Job) -> dict[str, Any]:
     return out
 
 
+def row_table(z: RankOne, features: bool) -> tuple[Array, NDArray[np.uint32]]:
+    """The rows that steps look up, and where in them the second of each outcome stands.
+
+    features : of temporal differences those and a row of zeros alone, the second is what follows; else u and v
+    """
+    if z.following is None or not features:
+        return z.rows, z.right
+    return np.vstack([z.rows[: z.features], np.zeros((1, z.dim))]), z.following
+
+
 def padded(rows: Floats, D: int, dtype: str) -> Array:
     """Rows of D numbers, with zeros at their ends."""
     out = np.zeros((*rows.shape[:-1], D), dtype)
@@ -108,9 +118,7 @@ def observation_tables(job: Job) -> dict[str, Array]:
     if isinstance(z, Dense):
         rows, minus_y = dense_columns(z, job.outcomes, D, dtype)
         return {"rows": rows, "minus_y": minus_y}
-    numbers, second = z.rows, z.right
-    if z.following is not None and from_features(job):
-        numbers, second = np.vstack([z.rows[: z.features], np.zeros((1, z.dim))]), z.following
+    numbers, second = row_table(z, from_features(job))
     if len(numbers) * D >= MOST_NUMBERS:
         rule = f"below {MOST_NUMBERS} numbers in the rows of its observations"
         raise ArgumentError(f"problem must have {rule}; got {len(numbers)} rows of {D}")

@@ -44,33 +44,28 @@ class RayTasks:
         tick : told the number of a call that is at work, when it begins and about once a second
         shared : arguments of several calls, which travel once
         """
-        if calls:
-            with self._joined():
-                yield from self._run(function, calls, tick, shared)
-
-    def _run(
-        self, function: Callable[..., Any], calls: Sequence[Sequence[Any]], tick: Callable[[int], None], shared: Any
-    ) -> Iterator[tuple[int, Any]]:
-        ray = self.ray
-        held = {id(argument): ray.put(argument) for argument in shared}
-        task = ray.remote(num_cpus=self.threads, max_retries=RETRIES, runtime_env={"env_vars": _numerics()})(function)
-        waiting = list(reversed(range(len(calls))))
-        at_work: dict[Any, int] = {}
-        try:
-            while waiting or at_work:
-                room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1) // self.threads))
-                while waiting and len(at_work) < room:
-                    i = waiting.pop()
-                    at_work[task.remote(*(held.get(id(argument), argument) for argument in calls[i]))] = i
-                    tick(i)
-                ready, _ = ray.wait(list(at_work), num_returns=1, timeout=1.0)
-                for reference in ready:
-                    yield at_work.pop(reference), self._result(reference)
-                if not ready:
-                    tick(next(iter(at_work.values())))  # a sign of life
-        finally:
-            for reference in at_work:  # a cluster that others use, too, must not go on with them
-                ray.cancel(reference)
+        if not calls:
+            return
+        ray, waiting, at_work = self.ray, list(reversed(range(len(calls)))), dict[Any, int]()
+        with self._joined():
+            held = {id(argument): ray.put(argument) for argument in shared}
+            options = {"num_cpus": self.threads, "max_retries": RETRIES, "runtime_env": {"env_vars": _numerics()}}
+            task = ray.remote(**options)(function)
+            try:
+                while waiting or at_work:
+                    room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1) // self.threads))
+                    while waiting and len(at_work) < room:
+                        i = waiting.pop()
+                        at_work[task.remote(*(held.get(id(argument), argument) for argument in calls[i]))] = i
+                        tick(i)
+                    ready, _ = ray.wait(list(at_work), num_returns=1, timeout=1.0)
+                    for reference in ready:
+                        yield at_work.pop(reference), self._result(reference)
+                    if not ready:
+                        tick(next(iter(at_work.values())))  # a sign of life
+            finally:
+                for reference in at_work:  # a cluster that others use, too, must not go on with them
+                    ray.cancel(reference)
 
     def _result(self, reference: Any) -> Any:
         try:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...algorithms import Linear
-from ...problems import Dense, Problem
+from ...problems import Dense, RankOne
 from ...sampling import IID, Markov, Replay
-from ..cpu_tables import dense_columns, padded
+from ..cpu_tables import dense_columns, padded, row_table
 from ..jobs import Job
 from ..outcome_tables import OutcomeTables
 from .gpu_draws import INDEPENDENT, LOG, PACKED, TRAJECTORY
@@ -160,7 +160,7 @@ def kind_of(job: Job, most_blocks: int = 1) -> Kind:
         while most * E * size > room:
             most //= 2
     else:
-        rows, copies = len(row_table(p)), max(1, BANK_BYTES // size // L)
+        rows, copies = len(row_table(z, features=True)[0]), max(1, BANK_BYTES // size // L)
         while copies and rows * E * L * copies * size + rows * size > min(ROW_BYTES, room):
             copies //= 2
         differences, ridged = z.following is not None, z.ridge != 0
@@ -189,31 +189,19 @@ def kind_of(job: Job, most_blocks: int = 1) -> Kind:
     )
 
 
-def row_table(p: Problem) -> Array:
-    """The rows that a problem's steps look up : (R, d); for temporal differences the features and a row of zeros."""
-    z = p.observations
-    if z.following is None:  # type: ignore[union-attr]
-        return z.rows  # type: ignore[union-attr]
-    return np.vstack([z.rows[: z.features], np.zeros((1, p.dim))])  # type: ignore[union-attr]
-
-
-def outcome_pairs(p: Problem, half: int) -> NDArray[np.int64]:
+def outcome_pairs(z: RankOne, half: int) -> NDArray[np.int64]:
     """The two rows of each outcome, the first above the lower `half` bits of a word."""
-    z = p.observations
-    if isinstance(z, Dense):
-        return np.arange(len(z), dtype=np.int64)
-    second = z.right if z.following is None else z.following
-    return (z.left.astype(np.int64) << half) | second.astype(np.int64)
+    return (z.left.astype(np.int64) << half) | row_table(z, features=True)[1].astype(np.int64)
 
 
-def packed_slots(p: Problem, outcomes: OutcomeTables) -> NDArray[np.uint64]:
+def packed_slots(z: RankOne, outcomes: OutcomeTables) -> NDArray[np.uint64]:
     """Alias tables of i.i.d. draws with the rows at hand: entry, then the pairs of its own outcome and of its alias."""
     size = np.int64(1) << (32 - outcomes.shift.astype(np.int64))
     table = np.repeat(np.arange(len(size)), size)
     entry = outcomes.slots.astype(np.int64)
     own = np.arange(len(entry)) - outcomes.slot[table]
     alias = entry >> outcomes.shift[table].astype(np.int64)
-    pair = outcome_pairs(p, 8)[outcomes.order]
+    pair = outcome_pairs(z, 8)[outcomes.order]
     first, last = outcomes.row[table], outcomes.length[table] - 1  # slots beyond the outcomes never choose themselves
     words = entry, pair[first + np.minimum(own, last)], pair[first + np.minimum(alias, last)]
     entry_, mine, other = (w.astype(np.uint64) for w in words)
@@ -225,12 +213,14 @@ def device_tables(kind: Kind, job: Job) -> DeviceTables:
     p, outcomes, D, dtype = job.problem, job.outcomes, kind.E * kind.L, kind.dtype
     z, m, order = p.observations, p.assignment, outcomes.order
     rows = columns = minus_b = np.zeros(1, dtype)
+    slots: Array = outcomes.slots.copy()
     if isinstance(z, Dense):
         columns, minus_b = dense_columns(z, outcomes, D, dtype)
         pair, minus_y = np.arange(len(order)), np.zeros(len(order))
     else:
-        rows = padded(row_table(p), D, dtype).ravel()
-        pair, minus_y = outcome_pairs(p, 16 if kind.copies else 32)[order], -z.y[order]
+        rows = padded(row_table(z, features=True)[0], D, dtype).ravel()
+        pair, minus_y = outcome_pairs(z, 16 if kind.copies else 32)[order], -z.y[order]
+        slots = packed_slots(z, outcomes) if kind.draws == PACKED else slots
     own_slot = outcomes.slot[m] if kind.draws in (INDEPENDENT, PACKED) else np.zeros(len(m))
     return DeviceTables(
         rows=rows,
@@ -238,7 +228,7 @@ def device_tables(kind: Kind, job: Job) -> DeviceTables:
         minus_y=minus_y.astype(dtype),
         columns=columns,
         minus_b=minus_b,
-        slots=packed_slots(p, outcomes) if kind.draws == PACKED else outcomes.slots.copy(),
+        slots=slots,
         successor=outcomes.successor.copy(),
         own_row=outcomes.row[m].astype(np.uint32),
         own_slot=own_slot.astype(np.uint32),

@@ -213,9 +213,8 @@ class Group:
             return np.zeros_like(steps)
         p, outcomes = job.problem, job.outcomes
         chain = chain_states(p, outcomes, position.astype(np.int64))
-        return np.stack(
-            [from_block_start(p, outcomes, int(s), *x) for s, *x in zip(job.seeds, chain, steps, strict=True)]
-        )
+        agent, each = np.arange(p.n_agents), zip(job.seeds, chain, steps, strict=True)
+        return np.stack([_follow(outcomes, p.assignment, int(seed), agent, *x) for seed, *x in each])
 
 
 def _follow(
@@ -229,13 +228,6 @@ def _follow(
         k = position + outcomes.draw(drawn[i], position, shift)
         position = np.where(i < steps % 4, outcomes.successor[k].astype(np.int64), position)
     return np.asarray((position - row) >> (32 - shift))
-
-
-def from_block_start(
-    problem: Problem, outcomes: OutcomeTables, seed: int, chain: Integers, steps: Integers
-) -> Integers:
-    """The states of trajectories now, from those at the last multiple of four of their steps; all : (N,)."""
-    return _follow(outcomes, problem.assignment, seed, np.arange(problem.n_agents), chain, steps)
 
 
 def to_block_start(problem: Problem, outcomes: OutcomeTables, seed: int, chain: Integers, steps: Integers) -> Integers:
