@@ -279,6 +279,7 @@ def test_replicas_that_leave_a_coefficient_open_are_replaced_where_they_are_few_
         reweighted_solutions(pieces, made, np.zeros(4), 30, replicas=64, seed=0)
 
 
+@pytest.mark.long
 def test_intervals_of_few_clusters_cover() -> None:
     """400 data sets of 14 clusters of 8 rows, 200 replicas: within three binomial errors of 95%, 3.3%."""
     G, m, sets, truth = 14, 8, 400, np.array([2.0, 1.0])

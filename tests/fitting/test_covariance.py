@@ -213,6 +213,7 @@ def test_scores_that_are_all_zero_and_tiny_sites_have_no_window():
     assert choose_window(np.ones((3, 2))) == 0
 
 
+@pytest.mark.long
 def test_slow_cosines_see_the_spectrum_of_correlated_rows_where_it_is_nearly_flat():
     """AR(1) with rho = 0.9: the long-run variance is 1/(1 - rho)^2 = 100; n = 1000, 200 sequences of 2."""
     M, n, runs = 30, 1000, 200

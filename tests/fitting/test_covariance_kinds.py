@@ -192,6 +192,7 @@ def fits_with_equal_weights(kind, sizes, sets, **options):
     return np.array(out).T
 
 
+@pytest.mark.long
 def test_classical_errors_of_sites_that_count_the_same_are_as_large_as_estimates_spread():
     """100 data sets of 10 and 500 rows. The spread is known to 1 / sqrt(200) = 7%, mean errors far better: four of it;
     site weights as precisions would say a fifth of it."""
@@ -448,6 +449,7 @@ def test_a_short_series_that_is_plainly_correlated_gets_a_warning_and_its_lag_is
     assert found.covariance_kind == "HAC, lag 1 seen"
 
 
+@pytest.mark.long
 def test_independent_rows_of_any_spread_get_hardly_any_warning():
     """12,000 series of 12 to 60 rows, skew or with a growing spread: at most 1 in 500 are said to be correlated."""
     rng = np.random.default_rng(5)

@@ -112,6 +112,7 @@ def test_monte_carlo_is_least_squares_of_returns_and_the_others_are_lstd():
 
 
 @pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
+@pytest.mark.long
 def test_errors_of_monte_carlo_are_as_large_as_their_standard_errors():
     """Of 60 logs: mean squares of errors over standard errors are 1, to three standard errors of such a mean."""
     ratios = []
