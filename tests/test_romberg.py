@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from print_quality import faults
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError
@@ -143,20 +141,3 @@ def test_what_is_no_result_is_refused() -> None:
     assert recipe.value(again.attrs["algorithm"])["qualname"] == "richardson_romberg"
     with pytest.raises(ArgumentError, match=r"methods of fedlsa.*richardson_romberg"):
         richardson_romberg(again, coarse)
-
-
-def test_the_table_of_the_page_is_what_its_script_prints() -> None:
-    docs = Path(__file__).parents[1] / "docs"
-    spec = importlib.util.spec_from_file_location("make_romberg_picture", docs / "make_romberg_picture.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    problem = script.instance()
-    both = script.side_by_side(problem)
-    made = script.table(problem, both)
-    assert made.count("\n") == 3
-    assert made in (docs / "richardson-romberg.md").read_text(encoding="utf8")
-    limits = script.limit(problem, both, 3), script.limit(problem, both, 30_000)
-    script.limit = lambda problem, both, H: limits[H > 1000]  # what its picture looks like depends on the ends alone
-    assert faults(script.picture(problem, both)) == []

@@ -100,3 +100,15 @@ def test_the_numbers_of_the_table_are_those_of_the_experiment() -> None:
         # what is printed fails: an upper bound is exceeded, an equality is none; one row shows two rates that both hold
         below = name in ("lower bound", "transient rate")
         assert row["exact"] < row["printed"] if below else row["exact"] > row["printed"], name
+
+
+def test_the_table_of_the_page_on_richardson_romberg_is_what_its_script_prints() -> None:
+    made_by = script("make_romberg_picture")
+    problem = made_by.instance()
+    both = made_by.side_by_side(problem)
+    made = made_by.table(problem, both)
+    assert made.count("\n") == 3
+    assert made in (DOCS / "richardson-romberg.md").read_text(encoding="utf8")
+    limits = made_by.limit(problem, both, 3), made_by.limit(problem, both, 30_000)
+    made_by.limit = lambda problem, both, H: limits[H > 1000]  # what its picture looks like depends on the ends alone
+    assert faults(made_by.picture(problem, both)) == []

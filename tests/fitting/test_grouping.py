@@ -175,8 +175,8 @@ def test_residuals_of_tables_one_by_one_follow_the_tables_and_those_of_rows_that
 
 def test_more_sites_than_groups_of_tables_give_the_fit_of_one_table():
     rng = np.random.default_rng(2)
-    data = pd.DataFrame({"x": rng.normal(size=900), "s": np.arange(900) % 200, "g": rng.integers(0, 40, 900)})
-    data["y"] = data.x + rng.normal(size=900) + rng.normal(size=40)[data.g]
+    data = pd.DataFrame({"x": rng.normal(size=500), "s": np.arange(500) % 100, "g": rng.integers(0, 40, 500)})
+    data["y"] = data.x + rng.normal(size=500) + rng.normal(size=40)[data.g]
     task = fl.Regression("y", columns="x")
     apart = {str(s): own for s, own in data.groupby("s")}
     for options in ({}, {"cluster": "g", "bootstrap": 10}, {"weight": "sites", "bootstrap": 10}):

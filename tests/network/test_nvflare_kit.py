@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import json
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -295,10 +294,3 @@ def test_a_message_without_a_head_is_an_error(tmp_path):
         link.send_bytes(b"[1]\nbody")
         with listener.accept() as other, pytest.raises(MessageError, match="JSON object"):
             relay.receive(other)
-
-
-def test_the_command_line_loads_no_flare():
-    script = (
-        "import sys, fedlsa.cli.network_command, fedlsa.network.coordinator.serving; sys.exit('nvflare' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
