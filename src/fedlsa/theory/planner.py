@@ -11,18 +11,18 @@ import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeGuard
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
 from ..algorithms import Algorithm, FedLSA, method_class
-from ..checks import Floats
 from ..errors import ArgumentError, FedLSAError
 from ..problems import Problem
 from ..value_objects import Displayed, ReadOnly, Rows, call, fields_of
 from . import tuning
 from .complexities import best_within, complexity
 from .problem_moments import Moments, moments, random, start_error
-from .search import Lasting, Method, Search, follow, with_steps
+from .search import Lasting, Method, Search, with_steps
 from .threads import small_products
 
 MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
@@ -36,7 +36,7 @@ class Plan(Displayed, ReadOnly):
     uploads : messages of `dim` numbers to the server; bytes : up and down, all agents, eight per number
     basis : what rmse rests on: "exact moments", which it equals, or the theorem that bounds it
     later : the largest RMSE from the end on, if the run were to go on: at every later round that was looked at (all of
-    the next ones, then some up to 32 times as many, fewer with many different agents), and in the limit
+    the next ones, then some up to 8 times as many, fewer with many different agents), and in the limit
     start : where the run starts: "theta_star + 1", "0" or "given"
     reason : why a theorem decides; empty for an exact search
     on_means : with a theorem, the plan of a run on each agent's means, `problem.on_means()`, found exactly; or None
@@ -137,8 +137,7 @@ def plan(
     assert rounds is not None
     assert cap is not None
     eta, H = search.smallest_error(max(1, int(cap / search.factor) // rounds), rounds)
-    algorithm = with_steps(wanted, eta, H)
-    found = _by_exact_errors(problem, algorithm, rounds, follow(problem, algorithm, rounds, start))
+    found = _by_exact_errors(problem, with_steps(wanted, eta, H), rounds, search.exact.follow(eta, H, rounds))
     return replace(found, start=m.start_label(theta_0))
 
 
@@ -154,12 +153,12 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     target = checks.real("epsilon", epsilon, above=0) ** 2
     m = moments(problem)
     start = start_error(m, theta_0)
-    T, eta = Search(problem, FedLSA, start).fewest_samples(target)
-    algorithm = FedLSA(eta, 1)
-    T, seen = _since(problem, algorithm, T, start, target)
+    search = Search(problem, FedLSA, start)
+    T, eta = search.fewest_samples(target)
+    T, seen = _since(search, eta, 1, T, target)
     if seen.since is None:
         raise ArgumentError(f"epsilon must be one that lasts once it is reached; got {epsilon:g}, and later more")
-    return replace(_by_exact_errors(problem, algorithm, T, seen), start=m.start_label(theta_0))
+    return replace(_by_exact_errors(problem, FedLSA(eta, 1), T, seen), start=m.start_label(theta_0))
 
 
 def planned_method(given: Any) -> Method:
@@ -190,11 +189,10 @@ def _lasting(problem: Problem | Moments, search: Search, epsilon: float, cap: fl
     least, most = search.observations(epsilon, cap)
     for _ in range(tuning.PLAN_ATTEMPTS):
         eta, H, T = search.for_accuracy(goal, least, most)
-        algorithm = with_steps(search.method, eta, H)
-        T, seen = _since(problem, algorithm, T, search.start, target, most // H)
+        T, seen = _since(search, eta, H, T, target, most // H)
         if seen.since == T:
-            return _by_exact_errors(problem, algorithm, T, seen)
-        if search.limits or search.merged:
+            return _by_exact_errors(problem, with_steps(search.method, eta, H), T, seen)
+        if search.limits or search.scout is not search.exact:
             goal *= min(max(0.98 * target / seen.worst, 0.25), 0.98)
         search.limits = True
     raise ArgumentError(
@@ -203,19 +201,18 @@ def _lasting(problem: Problem | Moments, search: Search, epsilon: float, cap: fl
     )
 
 
-def _since(
-    problem: Problem | Moments, algorithm: Algorithm, T: int, start: Floats, target: float, latest: float = math.inf
-) -> tuple[int, Lasting]:
+def _since(search: Search, eta: float, H: int, T: int, target: float, latest: float = math.inf) -> tuple[int, Lasting]:
     """The round, T or a little later, since when a target holds, and the errors from there on; T if there is none."""
-    seen = follow(problem, algorithm, T, start, target)
+    seen = search.exact.follow(eta, H, T, target)
     if seen.since is None or not T < seen.since <= latest:
         return T, seen
-    return seen.since, follow(problem, algorithm, seen.since, start, target)
+    return seen.since, search.exact.follow(eta, H, seen.since, target)
 
 
-def _by_exact_errors(problem: Problem | Moments, algorithm: Algorithm, T: int, seen: Lasting) -> Plan:
+def _by_exact_errors(problem: Problem | Moments, a: Algorithm, T: int, seen: Lasting) -> Plan:
+    _, steps = a.of_agents(np.ones(1), np.array([a.mean_steps]), 1, problem.n_agents)
     rmse, later = math.sqrt(seen.error), math.sqrt(seen.worst)
-    return _priced(problem, algorithm, T, float(round(seen.samples)), rmse, later, "exact moments")
+    return _priced(problem, a, T, float(round(T * float(steps.mean()))), rmse, later, "exact moments")
 
 
 def _by_theorem(

@@ -4,34 +4,34 @@ The error as a function of the step size has several valleys, longer rounds are 
 be worse, so none of that is taken for granted. What makes a search affordable is that an error has two parts. One, the
 square of the mean, has the valleys, and is cheap at many step sizes at once. The rest, variances, takes exact second
 moments, but is smooth in the step size. So for given rounds the first is scanned over all step sizes, the rest is
-interpolated from a few, and the exact error is computed where the sum of both is least, until it is enough or hopeless.
+bounded from where it is known, and the exact error is computed where the sum of both is least, until it is enough or
+hopeless. What is found is held to the exact curve beyond its end.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import SCAFFLSA, Algorithm, FedLSA
-from ..algorithms.stages import Geometric
+from ..algorithms import Algorithm, FedLSA
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from . import agent_limits, krylov, noiseless, tuning
-from .exact_curves import exact_record
 from .linear import not_negative
-from .many_rounds import one_by_one
+from .many_rounds import krylov_curve, one_by_one
 from .problem_moments import Moments, merged
 from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, groups_of, server_round
-from .stationary_limits import stability_limit, stationary
+from .stationary_limits import stability_limit
 
 Method = Algorithm | type[Algorithm]  # an instance keeps its other settings
-Known = list[tuple[float, Floats]]  # numbers at some x
+Known = list[tuple[float, float, Floats]]  # x, by how much it may be off, and log(rest / prior) of each error
 
 
 def with_steps(method: Method, step_size: float, H: int) -> Algorithm:
@@ -41,13 +41,20 @@ def with_steps(method: Method, step_size: float, H: int) -> Algorithm:
     return replace(method, step_size=step_size, **{method.length: 1 / H if method.random_lengths else H})  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Lasting:
+    """The error at the planned round, the largest from there on, and the first round from which a target holds."""
+
+    error: float
+    worst: float
+    since: int | None
+
+
 class MethodErrors:
     """Errors of one method from u_0 = theta_0 - theta_star, for any step size, round length and number of rounds.
 
     This is all that a search knows of exact moments. Errors are those after T, T + 1 and T + 2 rounds and in the limit
     (0 where it is neither asked for nor cheap), so that a crossing of start and drift is none.
-
-    edge : the largest step size below which single steps of all agents together converge
     """
 
     def __init__(self, groups: Groups, method: Method, start: Floats) -> None:
@@ -56,10 +63,15 @@ class MethodErrors:
         self.errors = lru_cache(maxsize=None)(self._errors)
         self._round = lru_cache(maxsize=1)(self._any_round)
         self.average = np.tensordot(m.count * m.weight, m.A_bar[m.table], 1)
+
+    @cached_property
+    def edge(self) -> float:
+        """The largest step size below which single steps of all agents together converge."""
         value = np.linalg.eigvals(self.average)
-        self.edge = float((2 * value.real / np.abs(value) ** 2).min()) if value.real.min() > 0 else 0.0
-        if not m.noiseless and self.edge:
-            self.edge = float(f"{stability_limit(m, FedLSA(0.1, 1), 1e-9):.6g}")  # the same on every processor
+        edge = float((2 * value.real / np.abs(value) ** 2).min()) if value.real.min() > 0 else 0.0
+        if not self.m.noiseless and edge:
+            edge = stability_limit(self.m, FedLSA(0.1, 1), 1e-9)
+        return float(f"{edge:.6g}")  # the same on every processor
 
     # --- single steps, with which all methods are FedLSA ---------------------------------------------------------
 
@@ -100,49 +112,81 @@ class MethodErrors:
 
     def _errors(self, eta: float, H: int, T: int, limit: bool = False) -> Floats:
         """(4,); infinite where they are not known."""
-        at, end = np.arange(T, T + 3), 0.0
-        with np.errstate(all="ignore"):
-            try:
-                step = self._round(eta, H, self.method)
-                if isinstance(step, ServerRound):
-                    mean, variance = step.curve(self.start, at)
-                    bias, covariance, _ = step.limit
-                    end = float(bias @ bias + np.trace(covariance))
-                else:
-                    if isinstance(step, AgentRound):
-                        form = agent_limits.moment_map(step, self.start, self.x)
-                        values = one_by_one(lambda _: form, self.start, self.x, at)
-                        end = float(np.trace(agent_limits.limit(step).U)) if limit else 0.0
-                    else:
-                        quiet = step
-                        values = one_by_one(lambda _: quiet, self.start, self.x, at)
-                    mean, variance = values[:, :-2], values[:, -2]
-                found = np.append(np.sum(mean**2, axis=1) + variance, end)
-                rounding = self.m.rounding(self.start, self.x, eta * H)
-                return not_negative(np.where(np.isnan(found), np.inf, found), rounding, "mean squared errors")
-            except (PrecisionError, np.linalg.LinAlgError):
-                return np.full(4, np.inf)
+        try:
+            return self._curve(eta, H, np.arange(T, T + 3), limit)
+        except (PrecisionError, np.linalg.LinAlgError):
+            return np.full(4, np.inf)
+
+    @np.errstate(all="ignore")
+    def _curve(self, eta: float, H: int, rounds: NDArray[np.int64], limit: bool) -> Floats:
+        """Errors at the given rounds and in the limit, 0 where that is neither asked for nor cheap : (R + 1,)."""
+        step, end = self._round(eta, H, self.method), 0.0
+        if isinstance(step, ServerRound):
+            mean, variance = step.curve(self.start, rounds)
+            bias, covariance, _ = step.limit
+            end = float(bias @ bias + np.trace(covariance))
+        else:
+            form, many = step, None
+            if isinstance(step, noiseless.NoiselessMap):
+                some = np.random.default_rng(0).standard_normal(self.x.size)
+                end = math.inf if limit and krylov.radius(step.of_agents, some, restarts=1)[0] >= 1 else 0.0
+            else:
+                form = agent_limits.moment_map(step, self.start, self.x)
+                many = krylov_curve(form, self.start, self.x, rounds) if rounds[-1] > tuning.KRYLOV_FROM else None
+                end = float(np.trace(agent_limits.limit(step).U)) if limit else 0.0
+            values = one_by_one(lambda _: form, self.start, self.x, rounds) if many is None else many
+            mean, variance = values[:, :-2], values[:, -2]
+        found = np.append(np.sum(mean**2, axis=1) + variance, end)
+        rounding = self.m.rounding(self.start, self.x, eta * H)
+        return not_negative(np.where(np.isnan(found), np.inf, found), rounding, "mean squared errors")
 
     def _any_round(self, eta: float, H: int, method: Method) -> ServerRound | AgentRound | noiseless.NoiselessMap:
         """Control variates of agents that are alike cancel in the average of single steps."""
-        stages = stages_of(self.groups, with_steps(method, eta, H))
-        if H == 1 and alike(stages):
+        a, m = with_steps(method, eta, H), self.m
+        stages = GroupStages.of(a.stages(eta, m.n_agents), m, self.groups.agent)
+        if H == 1 and a.agent_factors(m.n_agents) is None:
             stages = replace(stages, steps=np.ones(len(self.x), np.int64), gain=np.zeros(len(self.x)))
         if not stages.controlled:
-            return server_round(self.m, stages, self.x)
-        if stages.quiet(self.m):
-            return noiseless.NoiselessMap(noiseless.local_powers(self.m), eta, H)
-        return agent_round(self.m, stages)
+            return server_round(m, stages, self.x)
+        if stages.quiet(m):
+            return noiseless.NoiselessMap(noiseless.local_powers(m), eta, H)
+        return agent_round(m, stages)
+
+    def follow(self, eta: float, H: int, T: int, target: float = math.inf) -> Lasting:
+        """Errors of a plan, and since when they stay within the target.
+
+        An error may cross a target by luck, where what is left of the start and the drift of the method cancel, and
+        exceed it a round later. So a plan is held to the exact curve beyond its end: every round up to 2 T + 16 (200
+        more at most) is looked at, then rounds 5% apart up to 8 T, as far as that takes no longer than the search, and
+        the limit.
+        """
+        step, (K, d) = self._round(eta, H, self.method), self.x.shape
+        costs = {ServerRound: 1, AgentRound: 4 * K * K * d**3, noiseless.NoiselessMap: max(K * d * d, 5000)}
+        most = T + max(4, int(tuning.MAX_FOLLOWING_WORK / costs[type(step)]))
+        near = np.arange(T, 1 + min(2 * T + 16, T + tuning.FOLLOWED_ROUNDS, most))
+        ratio, times = tuning.FOLLOWED_RATIO, max(tuning.FOLLOWED_UNTIL * T / near[-1], 1)
+        far = near[-1] * ratio ** np.arange(1, 1 + math.log(times) / math.log(ratio))
+        rounds = np.unique(np.append(near, far[far <= most].astype(np.int64)))
+        found = self._curve(eta, H, rounds, limit=True)
+        over = np.flatnonzero(found > target)
+        lasts = not len(over) or over[-1] < len(rounds) - 1
+        since = int(rounds[over[-1] + 1 if len(over) else 0]) if lasts else None
+        return Lasting(float(found[0]), float(found.max()), since)
 
     # --- the part of it that is cheap at many step sizes at once --------------------------------------------------
+
+    @cached_property
+    def _plain(self) -> bool:
+        """Whether agents are alike in their steps and the server has no memory."""
+        a = with_steps(self.method, 0.1, 1)
+        return a.agent_factors(self.m.n_agents) is None and a.server() == (((1.0,),), (1.0,))
 
     def cheap_part(self, etas: Floats, H: int, T: int) -> Floats:
         """Squared means at all step sizes : (E, 4); nothing where the server has a memory, or agents are not alike.
 
         With random lengths, where means say little, it is what is left of the start where all agents are their average.
         """
-        stages = stages_of(self.groups, with_steps(self.method, self.edge, H))
-        if not (alike(stages) and stages.server.shape == (1, 1) and stages.change[0] == 1):
+        if not self._plain:
             return np.zeros((len(etas), 4))
         with np.errstate(all="ignore"):
             found = (self._random_lengths if self.method.random_lengths and H > 1 else self._means)(etas, H, T)
@@ -174,89 +218,25 @@ class MethodErrors:
         def seen(u: Floats) -> Floats:
             return (u @ local.to.T).reshape(E * K, d)
 
-        def advance(u: Floats, x: Floats) -> tuple[Floats, Floats]:
-            hat = every.times(power, seen(u)) + every.times(kappa, x)
-            new = (share * hat).reshape(E, K * d) @ local.back.T
-            return new, x + by_agent * (seen(new) - hat) if gain.any() else x
+        def mean(hat: Floats) -> Floats:
+            return (share * hat).reshape(E, K * d) @ local.back.T
 
         u, x = np.tile(self.start, (E, 1)), np.tile(local.own(self.x), (E, 1))
         if not gain.any() and d <= tuning.SCANNED_DIM:
-            M = np.zeros((E, d + 1, d + 1))
-            for j, e in enumerate(np.eye(d)):
-                M[:, :d, j] = advance(np.tile(e, (E, 1)), np.zeros_like(x))[0]
-            M[:, :d, d], M[:, d, d] = advance(np.zeros_like(u), x)[0], 1
+            M, one = np.zeros((E, d + 1, d + 1)), np.tile(local.identity(), (E, 1, 1))
+            M[:, :d, :d] = local.back @ (share[..., None] * every.times(power, one)).reshape(E, K * d, d)
+            M[:, :d, d], M[:, d, d] = mean(every.times(kappa, x)), 1
             P, v = np.linalg.matrix_power(M, T), np.append(self.start, 1.0)
             later = [P @ v, P @ M @ v, P @ M @ M @ v, np.linalg.matrix_power(P, 64) @ v]
             return np.stack([np.sum(w[:, :d] ** 2, axis=1) for w in later], axis=1)
         found = np.zeros((E, 4))
         for t in range(1, T + 3):
-            u, x = advance(u, x)
+            hat = every.times(power, seen(u)) + every.times(kappa, x)
+            u = mean(hat)
+            x = x + by_agent * (seen(u) - hat) if gain.any() else x
             if t >= T:
                 found[:, t - T] = np.sum(u**2, axis=1)
         return found
-
-
-def stages_of(groups: Groups, a: Algorithm) -> GroupStages:
-    """What a round of a method at a constant step size is made of."""
-    m = groups.moments
-    return GroupStages.of(a.stages(float(a.eta(np.zeros(1, np.int64))[0]), m.n_agents), m, groups.agent)
-
-
-def alike(stages: GroupStages) -> bool:
-    """Whether all agents have the same step size, gain and number of steps."""
-    same = isinstance(stages.steps, Geometric) or np.ptp(stages.steps) == 0
-    return bool(same and np.ptp(stages.eta) == 0 and np.ptp(stages.gain) == 0)
-
-
-@dataclass(frozen=True)
-class Lasting:
-    """The error at the planned round, the largest from there on, and the first round from which a target holds."""
-
-    error: float
-    worst: float
-    since: int | None
-    samples: float  # expected, per agent, up to the planned round
-
-
-def follow(problem: Problem | Moments, a: Algorithm, T: int, start: Floats, target: float = math.inf) -> Lasting:
-    """Mean squared errors of a plan from u_0 = start : (d,), and since when they stay within the target.
-
-    An error may cross a target by luck, where what is left of the start and the drift of the method cancel, and exceed
-    it a round later. So a plan is held to the exact curve beyond its end.
-
-    Every round up to 2 T + 32 (200 more at most) is looked at, then rounds 5% apart up to 32 T, as far as that takes
-    seconds, and the limit.
-    """
-    if type(a) is SCAFFLSA and a.local_steps == 1:  # control variates cancel in the average of single steps
-        a = FedLSA(a.step_size, 1)
-    groups = groups_of(problem, a)
-    m, (K, d), stages = groups.moments, groups.x.shape, stages_of(groups, a)
-    quiet = stages.quiet(m)
-    rounds = _later_rounds(T, 1 if not stages.controlled else max(K * d * d, 5000) if quiet else 4 * K * K * d**3)
-    record = exact_record(problem, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())["data_vars"]
-    found = record["mse"][1]
-    if (
-        stages.controlled and quiet
-    ):  # in any dimension: it has no bias, and settles where the largest Ritz value says so
-        step = noiseless.NoiselessMap(noiseless.local_powers(m), float(stages.eta[0]), round(a.mean_steps))
-        some = np.random.default_rng(0).standard_normal(K * d)
-        grows = krylov.radius(step.of_agents, some, restarts=1)[0] >= 1
-        end = math.inf if grows else 0.0
-    else:
-        end = stationary(problem, a).mse
-    over = np.flatnonzero(found > target)
-    since = int(rounds[0]) if not len(over) else None if over[-1] == len(rounds) - 1 else int(rounds[over[-1] + 1])
-    worst, samples = float(max(found.max(), end)), float(record["samples"][1][0])
-    return Lasting(float(found[0]), worst, since if end <= target else None, samples)
-
-
-def _later_rounds(T: int, cost: float) -> NDArray[np.int64]:
-    """The planned round and those after it that are looked at; cost : multiplications in a round."""
-    most = T + max(4, int(tuning.MAX_FOLLOWING_WORK / cost))
-    near = np.arange(T, 1 + min(2 * T + 32, T + tuning.FOLLOWED_ROUNDS, most))
-    ratio, times = tuning.FOLLOWED_RATIO, max(tuning.FOLLOWED_UNTIL * T / near[-1], 1)
-    far = near[-1] * ratio ** np.arange(1, 1 + math.log(times) / math.log(ratio))
-    return np.unique(np.append(near, far[far <= most].astype(np.int64)))
 
 
 class Search:
@@ -264,6 +244,7 @@ class Search:
 
     Step sizes are edge 2^-x. Of many different agents it is those of a similar problem with few.
 
+    exact : errors of the problem itself; scout : those of the problem that is searched
     factor : observations of an agent in each local step, more or less than 1 where agents have lengths of their own
     limits : whether errors of methods with control variates are those in the limit too
     """
@@ -274,14 +255,15 @@ class Search:
         groups = groups_of(problem, a)
         m, factors = groups.moments, a.agent_factors(groups.moments.n_agents)
         self.factor = 1.0 if factors is None else float(np.mean(factors[1]))
-        self.merged = factors is None and len(m.table) > tuning.SEARCHED_GROUPS and not m.noiseless
-        if self.merged:
-            groups = groups_of(merged(m, tuning.SEARCHED_GROUPS), a)
-        self.errors = MethodErrors(groups, method, start)
-        self.name, self.edge = method.name, self.errors.edge
+        self.exact = self.scout = MethodErrors(groups, method, start)
+        if factors is None and len(m.table) > tuning.SEARCHED_GROUPS and not m.noiseless:
+            self.scout = MethodErrors(groups_of(merged(m, tuning.SEARCHED_GROUPS), a), method, start)
+        self.name, self.edge = method.name, self.scout.edge
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
-        self._known: Known = []  # of the last search over step sizes
+        self._known = list[tuple[Floats, Known]]()  # log2 of H and T of searches over step sizes, and what they know
+
+    # --- step sizes of given rounds --------------------------------------------------------------------------------
 
     def best_step(self, H: int, T: int, target: float = 0.0) -> tuple[float, float]:
         """The smallest error after T rounds of H steps over step sizes, and its step size.
@@ -289,43 +271,58 @@ class Search:
         With a target, the first that is found to reach it; where none can, an error above it. The exact error is
         computed where it may still be least, given that the rest of it does not change too fast from where it is known.
         """
-        doubted = [(k, ratio + math.log(tuning.DOUBTED_SHARE)) for k, ratio in self._known]
+        here, doubted = np.log2([H, T]), Known()
+        for there, some in self._known:  # the rest is as large at the same eta, or at the same eta H: both are allowed
+            longer, more = here - there
+            doubt = tuning.DOUBT + tuning.DOUBT_OF_ROUNDS * abs(more)
+            believed = np.array([1, 1, 1, math.inf if self.limits else 1]) * doubt  # limits end where stability does
+            doubted += [(k + longer / 2, abs(longer) / 2, ratio - believed) for k, _, ratio in some]
         x, part = self._scan(H, T, target, doubted)
         known, best = Known(), (math.inf, math.nan)
         for _ in range(tuning.EXACT_ERRORS):
-            sums = self._least_sums(x, part, [*known, *doubted])
+            sums = self._least_sums(x, part, known, doubted)
             i = int(np.argmin(sums))
-            if sums[i] > (target or 0.999 * best[0]) or any(k == x[i] for k, _ in known):
+            if sums[i] > (target or 0.999 * best[0]) or any(k == x[i] for k, *_ in known):
                 best = min(best, (max(float(sums[i]), target * (1 + 1e-12)), math.nan))
                 break
             eta = self.edge * 2.0 ** -float(x[i])
-            errors = self.errors.errors(eta, H, T, self.limits)
+            errors = self.scout.errors(eta, H, T, self.limits)
             best = min(best, (float(errors.max()), eta))
             if best[0] <= target:
                 break
             most = tuning.ERROR_TOO_LARGE * (target or min(best[0], float(self.start @ self.start)))
             prior = float(self._prior(x[i : i + 1])[0])
-            known.append((float(x[i]), np.log(np.maximum((np.minimum(errors, most) - part[i]) / prior, 1e-9))))
-        if not (self.errors.m.noiseless and self.method.random_lengths):  # where all variance is that of lengths
-            self._known = known or self._known
+            rest = np.maximum((np.minimum(errors, most) - part[i]) / prior, 1e-9)
+            known.append((float(x[i]), 0.0, np.log(rest)))
+        if known and not (self.scout.m.noiseless and self.method.random_lengths):  # where lengths make all variance
+            self._known.append((here, known))
         return best
 
-    def _least_sums(self, x: Floats, part: Floats, known: Known) -> Floats:
-        """What errors are at least, the largest of each step size; known : x and log(rest / prior)."""
+    def _least_sums(self, x: Floats, part: Floats, known: Known, doubted: Known) -> Floats:
+        """What errors are at least, the largest of each step size.
+
+        The rest, relative to its prior, has a bounded slope in x, and bounded curvature between two that are known.
+        """
         prior, ratio = self._prior(x)[:, None], np.full((len(x), 4), math.log(tuning.LEAST_SHARE))
-        if known:
-            usual = tuning.STEEPEST_LENGTHS if self.method.random_lengths else tuning.STEEPEST_REST
-            steep = (usual if part.any() else tuning.STEEPEST_ERROR) * math.log(2)
-            ratio = np.max([ratio - steep * np.abs(x - k)[:, None] for k, ratio in known], axis=0)
+        usual = tuning.STEEPEST_LENGTHS if self.method.random_lengths else tuning.STEEPEST_REST
+        steep = (usual if part.any() else tuning.STEEPEST_ERROR) * math.log(2)
+        if known or doubted:
+            ratio = np.max([r - steep * (off + np.abs(x - k))[:, None] for k, off, r in [*known, *doubted]], axis=0)
+        if len(known) > 1 and part.any():
+            at, _, value = (np.array(each) for each in zip(*sorted(known, key=lambda item: item[0]), strict=True))
+            i = np.clip(np.searchsorted(at, x), 1, len(at) - 1)
+            left, right = (x - at[i - 1])[:, None], (at[i] - x)[:, None]
+            chord = (right * value[i - 1] + left * value[i]) / (left + right) - tuning.MOST_CURVED / 2 * left * right
+            ratio = np.where((left >= 0) & (right >= 0), np.maximum(ratio, chord), ratio)
         return np.asarray(np.max(np.minimum(part + prior * np.exp(ratio), 1e300), axis=1), np.float64)
 
-    def _scan(self, H: int, T: int, target: float, known: Known) -> tuple[Floats, Floats]:
+    def _scan(self, H: int, T: int, target: float, doubted: Known) -> tuple[Floats, Floats]:
         """x and the cheap part of the error, on a grid that is finer in its valleys."""
         low, high = self._range(target, H * T)
         x = np.arange(low, high + 1, dtype=np.float64) * tuning.SCAN_STRIDE
-        part, width = self.errors.cheap_part(self.edge * 2.0**-x, H, T), tuning.SCAN_STRIDE
+        part, width = self.scout.cheap_part(self.edge * 2.0**-x, H, T), tuning.SCAN_STRIDE
         for zoom in range(tuning.SCAN_ZOOMS if part.any() else 0):
-            sums = self._least_sums(x, part, known)
+            sums = self._least_sums(x, part, [], doubted)
             walls = np.pad(sums, 1, constant_values=np.inf)
             beside: Floats = np.stack([walls[:-2], walls[2:]])
             narrow = np.max(beside, axis=0, initial=0, where=beside < np.inf) > 3 * sums  # as where means change signs
@@ -337,14 +334,14 @@ class Search:
             more = np.setdiff1d(x[valleys][:, None] + width * np.arange(-7, 8) / 8, x)
             more = more[more > 0]
             order = np.argsort(np.append(x, more))
-            part = np.concatenate([part, self.errors.cheap_part(self.edge * 2.0**-more, H, T)])[order]
+            part = np.concatenate([part, self.scout.cheap_part(self.edge * 2.0**-more, H, T)])[order]
             x, width = np.sort(np.append(x, more)), width / 8
         return x, part
 
     def _range(self, target: float, steps: int) -> tuple[int, int]:
         """The step sizes worth a look, x over the stride of a scan: from the largest to the smallest."""
         fewest = math.log(float(self.start @ self.start) / target) / 4 if target else 0.05
-        size = float(np.linalg.norm(self.errors.average, 2))
+        size = float(np.linalg.norm(self.scout.average, 2))
         high = math.ceil(math.log2(max(self.edge * size * steps / fewest, 4)) / tuning.SCAN_STRIDE)
         too_large = [x for x, limit in self._singles if target and limit > 4 * target]
         low = max(1, round(max(too_large, default=0) / tuning.SCAN_STRIDE))
@@ -354,8 +351,8 @@ class Search:
     def _singles(self) -> list[tuple[float, float]]:
         """x and the limit of single steps, down to where it is proportional to the step size."""
         found = list[tuple[float, float]]()
-        for x in range(1, tuning.MAX_HALVINGS):
-            found.append((float(x), self.errors.single_limit(self.edge * 2.0**-x)))
+        for x in (1 / 8, 1 / 2, *range(1, tuning.MAX_HALVINGS)):  # it rises steeply near the edge
+            found.append((float(x), self.scout.single_limit(self.edge * 2.0**-x)))
             if not found[-1][1] > 0 or (x > 1 and abs(found[-2][1] / found[-1][1] - 2) < 0.01):
                 break
         return found
@@ -369,35 +366,36 @@ class Search:
         at, limit = np.array(known).T
         return np.asarray(np.exp(np.interp(x, at, np.log(limit * 2.0**at))) * 2.0**-x, np.float64)
 
+    # --- observations ----------------------------------------------------------------------------------------------
+
     def fewest_samples(self, target: float) -> tuple[int, float]:
         """The fewest observations with which the target is reached, one local step at a time, and the step size."""
-        best, eta = tuning.MAX_SAMPLES, self.edge / 2
-        while True:
+        best, at = tuning.MAX_SAMPLES, math.nan
+        for halves in range(2, 2 * tuning.MAX_HALVINGS):
+            eta = self.edge * 2.0 ** (-halves / 2)
             last = self._first_below(eta, target, best)
             if last is not None and last < best:
                 best, at = last, eta
             elif best < tuning.MAX_SAMPLES:
                 return best, at
-            eta /= math.sqrt(2)
-            if eta < 1e-9 * self.edge:
-                raise ArgumentError(
-                    f"the averaged system must be conditioned well enough to reach an error of {math.sqrt(target):g} "
-                    f"within {tuning.MAX_SAMPLES:.1e} observations by some step size; got a condition number of "
-                    f"{np.linalg.cond(self.errors.average):.1e}"
-                )
+        raise ArgumentError(
+            f"the averaged system must be conditioned well enough to reach an error of {math.sqrt(target):g} within "
+            f"{tuning.MAX_SAMPLES:.1e} observations by some step size; got a condition number of "
+            f"{np.linalg.cond(self.scout.average):.1e}"
+        )
 
     def _first_below(self, eta: float, target: float, most: int) -> int | None:
         """The first single step with an error of at most `target`, by doubling and halving, within about `most`."""
         with np.errstate(all="ignore"):
-            high = 1
-            if not self.errors.single_limit(eta) < target:
+            high, guess = 1, float(self._prior(np.log2([self.edge / eta]))[0])
+            if guess > 2 * target or not self.scout.single_limit(eta) < target:
                 return None
-            while self.errors.single(eta, high) > target:
+            while self.scout.single(eta, high) > target:
                 high *= 2
                 if high > 2 * most:
                     return None
             between = range(high // 2 + 1, high)
-            return between.start + bisect_left(between, True, key=lambda t: self.errors.single(eta, t) <= target)
+            return between.start + bisect_left(between, True, key=lambda t: self.scout.single(eta, t) <= target)
 
     def observations(self, epsilon: float, cap: float | None) -> tuple[int, int]:
         """The fewest observations that reach epsilon with single steps, and the most that a plan may use."""
@@ -412,6 +410,8 @@ class Search:
             )
         return least, most
 
+    # --- rounds ----------------------------------------------------------------------------------------------------
+
     def for_accuracy(self, target: float, least: int, most: int) -> tuple[float, int, int]:
         """Step size, local steps and rounds with an error of at most `target` that lasts: fewest rounds, then steps.
 
@@ -421,82 +421,78 @@ class Search:
 
         @cache
         def enough(T: int) -> bool:
-            last, usual = max(known.items(), default=(1, (0.0, most)), key=lambda item: -item[0])
-            lengths = {*self._lengths(T, least, most), *(H for _, H in known.values() if most >= H * T)}
-            for H in sorted(lengths, key=lambda H: abs(math.log(H * T / (usual[1] * last)))):
+            for H in self._lengths(T, least, most):
                 error, eta = self.best_step(H, T, target)
                 if error <= target:
                     known[T] = eta, H
                     return True
             return False
 
-        few = range(1, 1 + min(tuning.TYPICAL_ROUNDS, most))
-        T = next((T for T in few if enough(T)), 0)  # each of them: one long round may do what several short ones do not
-        low, high, stride = few[-1], T or few[-1], 1
-        while not T and not enough(high):
+        few = min(tuning.TYPICAL_ROUNDS, most)
+        T = next(filter(enough, range(1, few + 1)), 0) or self._many_rounds(enough, few, most)
+        eta, H = self._shortest(T, *known[T], target, least)
+        return eta, H, T
+
+    def _many_rounds(self, enough: Callable[[int], bool], low: int, most: int) -> int:
+        """The fewest rounds that are enough, and more than `low`: by doubling and halving."""
+        high, stride = low, 1
+        while low == high or not enough(high):
             if high == most:
                 raise ArgumentError(f"max_samples must allow {self.name} to reach epsilon; got {most}, which do not")
             low, high, stride = high, min(most, high + stride), 2 * stride
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if enough(middle) else (middle, high)
-        if not T:
-            T = next((T for T in range(high - 2, high) if enough(T)), high)  # the error may rise again
-        eta, H = self._shortest(T, *known[T], target, least)
-        while T > 1 and self.errors.error(eta, H, T - 1, self.limits) <= target:
-            T -= 1
-        return self._polished(eta, H, T), H, T
+        T = low + 1 + bisect_left(range(low + 1, high), True, key=enough)
+        return next(filter(enough, range(max(low + 1, T - 2), T)), T)  # the error may rise again
 
     def _lengths(self, T: int, least: int, most: int) -> list[int]:
-        """Local steps to try in T rounds: the most that there may be, and fewer."""
-        top, fewest = most // T, max(1, least // (tuning.FEWER_SAMPLES * T))
-        ratio = tuning.LENGTHS_RATIO if T <= tuning.TYPICAL_ROUNDS and not self.method.random_lengths else 2
-        steps = math.ceil(math.log(top / fewest) / math.log(ratio)) if top > fewest else 0
-        some = {round(top * (fewest / top) ** (k / max(steps, 1))) for k in range(steps + 1)}
-        return sorted(some | set(range(fewest, min(top, tuning.SHORT_LENGTHS) + 1)), reverse=True)
+        """Local steps to try in T rounds: the most that there may be, and fewer, in smaller strides when they are few.
+
+        Short rounds differ from each other in what they do to single modes; long ones in how much noise they average.
+        """
+        fewest, found = max(1, least // (tuning.FEWER_SAMPLES * T)), [most // T]
+        while (H := found[-1]) > fewest:
+            ratio = tuning.LONG_RATIO if H > tuning.SHORT_LENGTHS else tuning.SHORT_RATIO
+            found.append(max(fewest, min(H - 1, _rounded(H / ratio))))
+        return found
 
     def _shortest(self, T: int, eta: float, H: int, target: float, least: int) -> tuple[float, int]:
-        """The shortest rounds with which T of them reach the target, to a thousandth, and the step size."""
-        low, above, reached = 0, math.inf, target
-        for length in self._lengths(T, least, H * T)[:0:-1]:
-            error, best = self.best_step(length, T, target)
+        """The shortest rounds with which T of them reach the target, to about a hundredth, and the step size."""
+        lengths = self._lengths(T, least, H * T)
+        low, above, reached = lengths[-1] - 1, math.inf, target
+        for short in (h for h in lengths[:0:-1] if h <= tuning.SHORT_LENGTHS):  # where more need not be better
+            error, best = self.best_step(short, T, target)
             if error <= target:
-                eta, H, reached = best, length, error
+                eta, H, reached = best, short, error
                 break
-            low, above = length, error
-        while H - low > max(1, H // 100):
-            middle = (low + H) // 2
-            if low and target < above < math.inf and reached < target:  # where a line in logarithms meets the target
+            low, above = short, error
+        while H - low > max(1, H // 64):
+            middle = _rounded(math.sqrt(max(low, 1) * H))
+            if target < above < math.inf and reached < target:  # where a line in logarithms meets the target
                 share = math.log(above / target) / math.log(above / reached)
-                room = (H - low) // 8
-                middle = min(max(round(low * (H / low) ** share), low + max(1, room)), H - 1 - room)
+                middle = _rounded(low * (H / low) ** min(max(share, 1 / 8), 7 / 8))
+            middle = middle if low < middle < H else (low + H) // 2
             error, best = self.best_step(middle, T, target)
             if error <= target:
                 eta, H, reached = best, middle, error
             else:
                 low, above = middle, error
-        eta, step = self._polished(eta, H, T), H // 100
-        while step > H // 2000:  # a little shorter, at the same progress in a round
-            if self.errors.error(eta * H / (H - step), H - step, T, self.limits) <= target:
-                eta, H = eta * H / (H - step), H - step
-            else:
-                step //= 2
         return eta, H
 
     def smallest_error(self, H: int, T: int) -> tuple[float, int]:
         """Step size and local steps with the smallest error after T rounds of at most H steps that lasts."""
         each = ((*self.best_step(h, T), h) for h in self._lengths(T, H * T, H * T))
         _, eta, H = min(found for found in each if not math.isnan(found[1]))
-        return self._polished(eta, H, T, fine=True), H
-
-    def _polished(self, eta: float, H: int, T: int, fine: bool = False) -> float:
-        """The step size nearby with the smallest error."""
 
         def error(x: float) -> float:
-            return self.errors.error(self.edge * 2.0**-x, H, T, self.limits)
+            return self.scout.error(self.edge * 2.0**-x, H, T, self.limits)
 
         x = math.log2(self.edge / eta)
-        for width in (1 / 32, 1 / 128, 1 / 1024, 1 / 8192)[: None if fine else 2]:
+        for width in (1 / 32, 1 / 128, 1 / 1024, 1 / 8192):
             while (best := min((x, x - width, x + width), key=error)) != x:
                 x = best
-        return self.edge * 2.0**-x
+        return self.edge * 2.0**-x, H
+
+
+def _rounded(H: float) -> int:
+    """A number of steps with seven binary digits, of which powers are quick to make."""
+    shift = max(0, int(H).bit_length() - 7)
+    return int(H) >> shift << shift
