@@ -210,7 +210,7 @@ def _since(search: Search, eta: float, H: int, T: int, target: float, latest: fl
 
 
 def _by_exact_errors(problem: Problem | Moments, a: Algorithm, T: int, seen: Lasting) -> Plan:
-    _, steps = a.of_agents(np.ones(1), np.array([a.mean_steps]), 1, problem.n_agents)
+    _, steps, _ = a.of_agents(np.ones(1), np.array([a.mean_steps]), 1, problem.n_agents)
     rmse, later = math.sqrt(seen.error), math.sqrt(seen.worst)
     return _priced(problem, a, T, float(round(T * float(steps.mean()))), rmse, later, "exact moments")
 

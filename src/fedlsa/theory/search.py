@@ -25,7 +25,7 @@ from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from . import agent_limits, krylov, noiseless, tuning
 from .linear import not_negative
-from .many_rounds import krylov_curve, one_by_one
+from .many_rounds import Form, krylov_curve, one_by_one
 from .problem_moments import Moments, merged
 from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, groups_of, server_round
 from .stationary_limits import stability_limit
@@ -126,13 +126,15 @@ class MethodErrors:
             bias, covariance, _ = step.limit
             end = float(bias @ bias + np.trace(covariance))
         else:
-            form, many = step, None
+            form: Form
+            many = None
             if isinstance(step, noiseless.NoiselessMap):
+                form = step
                 some = np.random.default_rng(0).standard_normal(self.x.size)
                 end = math.inf if limit and krylov.radius(step.of_agents, some, restarts=1)[0] >= 1 else 0.0
             else:
-                form = agent_limits.moment_map(step, self.start, self.x)
-                many = krylov_curve(form, self.start, self.x, rounds) if rounds[-1] > tuning.KRYLOV_FROM else None
+                form = joint = agent_limits.moment_map(step, self.start, self.x)
+                many = krylov_curve(joint, self.start, self.x, rounds) if rounds[-1] > tuning.KRYLOV_FROM else None
                 end = float(np.trace(agent_limits.limit(step).U)) if limit else 0.0
             values = one_by_one(lambda _: form, self.start, self.x, rounds) if many is None else many
             mean, variance = values[:, :-2], values[:, -2]
