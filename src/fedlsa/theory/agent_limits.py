@@ -20,7 +20,7 @@ from ..errors import PrecisionError
 from . import krylov, tuning
 from .joint import Joint
 from .linear import bracket, crossing, positive, refined, smat
-from .modes import Limit
+from .modes import Limit, ModalRound
 from .nodes import Nodes
 from .rounds import AgentRound
 
@@ -181,12 +181,8 @@ def _of_joint(joint: Joint, vector: Floats, error: float, route: str, decides: b
     size = _largest(joint.diagonal(Y) + own)
     definite = None
     if decides and np.isfinite(error):
-        several = own[joint.step.moments.count > 1]
-        verdicts = [
-            positive(np.block([[Y, zY.T], [zY, zz]]) if len(zz) else Y.copy()),
-            *(positive(X.copy()) for X in several),
-        ]
-        definite = False if False in verdicts else None if None in verdicts else True
+        both = np.block([[Y, zY.T], [zY, zz]]) if len(zz) else Y.copy()
+        definite = positive(both, *own[joint.step.moments.count > 1])
     return Solution(second[0, :d, :d], size, error, route, definite, (vector,))
 
 
@@ -195,18 +191,16 @@ def _largest(V: Floats) -> float:
     return float(max(np.trace(V, axis1=1, axis2=2), key=abs))
 
 
+def mean_radius(joint: Joint) -> tuple[float, float]:
+    """The factor by which means shrink in a round, and its residual: below it, squared, second moments do not."""
+    start = np.random.default_rng(0).standard_normal(joint.n + joint.l)
+    return krylov.radius(joint.mean, start, restarts=1)
+
+
 def mean_grows(step: AgentRound) -> bool:
-    """Whether the mean of a round, or the difference of two agents of a group, clearly grows."""
-    joint, several = Joint(step), step.moments.count > 1
-    if several.any() and np.abs(np.linalg.eigvals(joint.F[several])).max() > 1 + tuning.RADIUS_RESIDUAL:
-        return True
-    n = joint.n + joint.l
-    if n <= tuning.WRITTEN_OUT // 4:
-        mean = np.stack([joint.mean(e) for e in np.eye(n)], axis=1)
-        return bool(np.abs(np.linalg.eigvals(mean)).max() > 1 + 1e-6)
-    start = np.random.default_rng(0).standard_normal(n)
-    value, residual = krylov.radius(joint.mean, start, restarts=1)
-    return value > 1 + 1e-3 and residual < 1e-3 * (value - 1)
+    """Whether the mean of a round clearly grows."""
+    value, residual = mean_radius(Joint(step))
+    return value > 1 + 1e-6 and residual < 1e-3 * (value - 1)
 
 
 def radius(step: AgentRound) -> float:
@@ -219,7 +213,7 @@ def radius(step: AgentRound) -> float:
         return np.inf
     joint = Joint(step)
     if joint.n > tuning.JOINT_MODES and step.reduced and not step.sampled[0]:
-        found = _radius_by_rates(Limit(step), step)
+        found = _radius_by_rates(step)
         if found is not None:
             return found
     value, residual = krylov.radius(joint.advance, joint.unit())
@@ -233,7 +227,7 @@ def radius(step: AgentRound) -> float:
     )
 
 
-def _radius_by_rates(equation: Limit, step: AgentRound) -> float | None:
+def _radius_by_rates(step: AgentRound) -> float | None:
     """The same, from those of the mean and of the slowest agent alone on; None where modes do not show it."""
 
     @cache
@@ -241,12 +235,14 @@ def _radius_by_rates(equation: Limit, step: AgentRound) -> float | None:
         return margin(step, ROUTES[:1], 1 / inverse)
 
     with np.errstate(all="ignore"):
-        alone = np.linalg.eigvals(equation.own_map)
-        least = float(equation.own_kernels[0].real.max()) * (1 + tuning.RATE_STEP)  # from where on kernels are definite
-        mean = krylov.radius(equation.mean, np.random.default_rng(0).standard_normal(equation.n), restarts=1)[0]
-    if not np.isfinite(alone).all():
+        form = ModalRound(step)
+        least = float(form.own_kernels[0].real.max()) * (1 + tuning.RATE_STEP)  # from where on kernels are definite
+        mean, residual = mean_radius(form)
+    if not np.isfinite(form.own_map).all():
         return None
-    least = max(least, mean**2 * (1 - tuning.RATE_STEP))  # the mean does not settle below its own rate
+    alone = np.linalg.eigvals(form.own_map)
+    if residual <= tuning.RATE_STEP * mean:
+        least = max(least, mean**2 * (1 - tuning.RATE_STEP))
     start = 1 / (max(float(np.abs(alone).max()), least) * tuning.NEXT_RATE**0.5)  # on neither itself
     try:
         low, high = bracket(settled, start, tuning.NEXT_RATE, start / tuning.STEP_SIZE_RANGE, 1 / least)

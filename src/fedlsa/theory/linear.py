@@ -31,22 +31,26 @@ def contracts(M: Floats) -> bool:
     return False
 
 
-def positive(X: Floats) -> bool | None:
-    """Whether X, which is overwritten, is positive definite; its scale does not matter."""
+def positive(*matrices: Floats) -> bool | None:
+    """Whether all of them, which are overwritten, are positive definite; their scale does not matter."""
     from scipy.linalg import LinAlgError, cholesky
 
-    size = np.diagonal(X)
-    if not (size > 0).all():
-        return False
-    scale = 1 / np.sqrt(size)
-    X *= scale[:, None]
-    X *= scale
-    try:
-        cholesky(X.T, lower=True, overwrite_a=True, check_finite=False)  # in place: X.T stands as LAPACK wants it
-    except LinAlgError:
-        np.fill_diagonal(X, 1)
-        return False if np.linalg.eigvalsh(X, UPLO="L")[0] < -tuning.SOLUTION_ERROR else None
-    return True
+    hidden = False
+    for X in matrices:
+        size = np.diagonal(X)
+        if not (size > 0).all():
+            return False
+        scale = 1 / np.sqrt(size)
+        X *= scale[:, None]
+        X *= scale
+        try:
+            cholesky(X.T, lower=True, overwrite_a=True, check_finite=False)  # in place: X.T stands as LAPACK wants it
+        except LinAlgError:
+            np.fill_diagonal(X, 1)
+            if np.linalg.eigvalsh(X, UPLO="L")[0] < -tuning.SOLUTION_ERROR:
+                return False
+            hidden = True
+    return None if hidden else True
 
 
 def refined(A: Floats, b: Floats) -> tuple[Floats, float]:

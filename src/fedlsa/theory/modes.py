@@ -107,6 +107,17 @@ class ModalRound(Joint):
                 more = more + (self.alone - self.pair) * self.length_kernel(i, j)
         return self.phi(i, j), self.psi(i, j), more
 
+    @cached_property
+    def own_map(self) -> Floats:
+        """(K, s, s): what a round makes of svec of an agent's own covariance, without u."""
+        step, d, gain = self.step, self.d, self.step.gain[:, None, None]
+        i, j = triangle(2 * d + 1)
+        found = symkron(self.F) + gain**2 * step.noise[:, :, (i >= d) & (j < 2 * d)]
+        if step.random:
+            source, alone = step.length_source
+            found += np.linalg.solve(alone, symkron(gain * source))
+        return found
+
     def to_modes(self, X: Floats) -> Complexes:
         """Covariances of each agent in its basis : (K, d, d)."""
         return self.T @ X @ adjoint(self.T)
@@ -115,11 +126,9 @@ class ModalRound(Joint):
         """The inverse."""
         return (self.V @ X @ adjoint(self.V)).real
 
-    def local_noise(self, U: Floats | float, uy: Floats | float, V: Floats | float) -> Floats:
+    def local_noise(self, U: Floats, uy: Floats, V: Floats | float) -> Floats:
         """(K, d, d): the noise of local steps in y, for Cov(u), Cov(u, y_k) and Cov(y_k), real."""
-        cross = np.zeros((self.K, self.d, self.d)) + uy
-        second = self._second(np.zeros((self.d, self.d)) + U, cross, np.zeros_like(cross) + V)
-        return self._noise(second)
+        return self._noise(self._second(U, uy, V + 0 * uy))
 
     def _noise(self, second: Floats) -> Floats:
         """The same for second moments of (u, x, 1) : (K, 2 d + 1, 2 d + 1)."""
@@ -167,17 +176,6 @@ class Limit(ModalRound):
     @cached_property
     def good(self) -> bool:
         return bool(super().good and not self.alone and all(L.shape[1] for L, _, _ in self.kernels))
-
-    @cached_property
-    def own_map(self) -> Floats:
-        """(K, s, s): what a round makes of svec of an agent's own covariance, without u."""
-        step, d, gain = self.step, self.d, self.step.gain[:, None, None]
-        i, j = triangle(2 * d + 1)
-        found = symkron(self.F) + gain**2 * step.noise[:, :, (i >= d) & (j < 2 * d)]
-        if step.random:
-            source, alone = step.length_source
-            found += np.linalg.solve(alone, symkron(gain * source))
-        return found
 
     @cached_property
     def _solve_own(self) -> Floats:
@@ -295,9 +293,8 @@ class Limit(ModalRound):
             return False
         if self.n > tuning.DENSE_MODES:
             return self._by_inertia(self._terms(S, U), V)
-        Y, _, _, own = self.parts(self.written(S, U, V))
-        verdicts = [positive(Y), *(positive(X) for X in own[self.step.moments.count > 1])]
-        return False if False in verdicts else None if None in verdicts else True
+        Y, _, _, apart = self.parts(self.written(S, U, V))
+        return positive(Y, *apart[self.step.moments.count > 1])
 
     def _terms(self, S: Floats, U: Floats) -> list[tuple[Complexes, Complexes, Complexes]]:
         """L, R and b of each kernel."""

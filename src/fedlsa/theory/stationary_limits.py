@@ -157,7 +157,7 @@ def margin_at(problem: Problem | Moments, a: Algorithm, eta: float) -> float:
         try:
             step = _round(problem, replace(a, step_size=eta), eta)
             if isinstance(step, ServerRound):
-                return 1 - step.radius if np.isfinite(step.own).all() else -1.0
+                return max(1 - step.radius, -1.0)
             try:
                 return agent_limits.margin(step)
             except PrecisionError:  # on the edge itself there is no limit
