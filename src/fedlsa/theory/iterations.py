@@ -150,7 +150,7 @@ class _Run:
     def states(self) -> Iterator[_Run]:
         """Itself after 0, 1, 2, ... iterations."""
         C, mean, p, v, x, U = self.C, self.mean, self.p, self.v, self.x, self.x.start
-        UU, F = C[:, :U, :U], np.einsum("ii->i", C[1])
+        UU, XX, F = C[:, :U, :U], C[:, x, x], np.einsum("ii->i", C[1])
         while True:
             yield self
             rounded = np.abs(self._squares()[:1])
@@ -163,12 +163,13 @@ class _Run:
             if noise is not None:
                 both = np.tensordot(self.spread[:, :, None, None] * noise[:, None], self.spread, (2, 1))
                 UU += both.swapaxes(3, 4).reshape(UU.shape)
-            C[:] = (C + C.swapaxes(1, 2)) / 2  # an asymmetry by rounding would grow
+            UU[:] = (UU + UU.swapaxes(1, 2)) / 2  # an asymmetry by rounding would grow
             F += ROUNDINGS * EPS * rounded[0]
             coin = p * (1 - p) * (C[:, v, v] + mean[:, v, None] * mean[:, None, v])
             for X in (C, C.swapaxes(1, 2), mean[..., None]):  # a communication in the mean
                 X[:, x] -= p * X[:, v]
                 X[:, v] *= 1 - p
+            XX[:] = (XX + XX.swapaxes(1, 2)) / 2
             for rows, columns in product((v, x), (v, x)):
                 C[:, rows, columns] += coin
 
