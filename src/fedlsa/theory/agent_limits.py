@@ -157,7 +157,8 @@ def _by_krylov(step: AgentRound, noise: Floats, goal: float, decides: bool, rate
     def share(change: Floats, total: Floats) -> float:
         """How large a change is beside the whole, in what is asked for: the worse of u and all x."""
         new, whole = joint.second(change), joint.second(total)
-        blocks = (np.s_[:, : joint.d, : joint.d], np.s_[:, joint.d : -1, joint.d : -1])
+        blocks = [np.s_[:, : joint.d, : joint.d], np.s_[:, joint.d : -1, joint.d : -1]]
+        blocks = blocks[:1] if step.moments.n_agents == 1 else blocks  # whose x is 0
         return float(max(np.linalg.norm(new[i]) / max(float(np.linalg.norm(whole[i])), 1e-300) for i in blocks))
 
     vector, error = krylov.solve(lambda v: joint.advance(v) / rate, joint.independent(noise), goal, share)
