@@ -28,7 +28,7 @@ WORDS = {
     "bound": ["conditions", "transient: ", "the bound on E||theta_t - theta_star||^2"],
     "bound at many rounds": ["(200 numbers)"],
     "complexity": ["root mean squared error to be reached", "communications T"],
-    "plan": ["Plan", "SCAFFLSA(step_size=0.19", "local_steps=16", "samples per agent", "predicted RMSE", "start"],
+    "plan": ["Plan", "SCAFFLSA(step_size=0.20", "local_steps=16", "samples per agent", "predicted RMSE", "start"],
     "fit": ["Regression(target='y')", "24 rows of 2 sites", "intercept", "standard error"],
     "value fit": ["7 rows of 1 site", "features=array of shape (3, 3)"],
     "prediction": ["standard_error", "because data are finite"],
