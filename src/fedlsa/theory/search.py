@@ -423,7 +423,8 @@ class Search:
 
         @cache
         def enough(T: int) -> bool:
-            for H in self._lengths(T, least, most):
+            lengths = {*self._lengths(T, least, most), *(H for _, H in known.values() if most >= H * T)}
+            for H in sorted(lengths, reverse=True):
                 error, eta = self.best_step(H, T, target)
                 if error <= target:
                     known[T] = eta, H
@@ -433,6 +434,10 @@ class Search:
         few = min(tuning.TYPICAL_ROUNDS, most)
         T = next(filter(enough, range(1, few + 1)), 0) or self._many_rounds(enough, few, most)
         eta, H = self._shortest(T, *known[T], target, least)
+        if few < T:  # of which not each number was tried
+            eta = self._polished(eta, H, T)
+            while self.scout.error(eta, H, T - 1, self.limits) <= target:
+                T -= 1
         return eta, H, T
 
     def _many_rounds(self, enough: Callable[[int], bool], low: int, most: int) -> int:
@@ -483,6 +488,10 @@ class Search:
         """Step size and local steps with the smallest error after T rounds of at most H steps that lasts."""
         each = ((*self.best_step(h, T), h) for h in self._lengths(T, H * T, H * T))
         _, eta, H = min(found for found in each if not math.isnan(found[1]))
+        return self._polished(eta, H, T), H
+
+    def _polished(self, eta: float, H: int, T: int) -> float:
+        """The step size nearby with the smallest error."""
 
         def error(x: float) -> float:
             return self.scout.error(self.edge * 2.0**-x, H, T, self.limits)
@@ -491,7 +500,7 @@ class Search:
         for width in (1 / 32, 1 / 128, 1 / 1024, 1 / 8192):
             while (best := min((x, x - width, x + width), key=error)) != x:
                 x = best
-        return self.edge * 2.0**-x, H
+        return self.edge * 2.0**-x
 
 
 def _rounded(H: float) -> int:
