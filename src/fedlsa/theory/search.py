@@ -92,8 +92,7 @@ class MethodErrors:
             mean, covariance, _ = self._single_round(eta).limit
         except PrecisionError:  # of a system so badly conditioned that no number of rounds will do
             return math.inf
-        error = float(np.trace(covariance) + mean @ mean)
-        return error if math.isfinite(error) else math.inf
+        return float(np.nan_to_num(np.trace(covariance) + mean @ mean, nan=math.inf, posinf=math.inf))
 
     def _single_round(self, eta: float) -> ServerRound:
         step = self._round(eta, 1, FedLSA)
@@ -177,18 +176,13 @@ class MethodErrors:
 
     # --- the part of it that is cheap at many step sizes at once --------------------------------------------------
 
-    @cached_property
-    def _plain(self) -> bool:
-        """Whether agents are alike in their steps and the server has no memory."""
-        a = with_steps(self.method, 0.1, 1)
-        return a.agent_factors(self.m.n_agents) is None and a.server() == (((1.0,),), (1.0,))
-
     def cheap_part(self, etas: Floats, H: int, T: int) -> Floats:
         """Squared means at all step sizes : (E, 4); nothing where the server has a memory, or agents are not alike.
 
         With random lengths, where means say little, it is what is left of the start where all agents are their average.
         """
-        if not self._plain:
+        a = with_steps(self.method, 0.1, 1)
+        if a.agent_factors(self.m.n_agents) is not None or a.server() != (((1.0,),), (1.0,)):
             return np.zeros((len(etas), 4))
         with np.errstate(all="ignore"):
             found = (self._random_lengths if self.method.random_lengths and H > 1 else self._means)(etas, H, T)
@@ -264,8 +258,6 @@ class Search:
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
         self._known = list[tuple[Floats, Known]]()  # log2 of H and T of searches over step sizes, and what they know
-
-    # --- step sizes of given rounds --------------------------------------------------------------------------------
 
     def best_step(self, H: int, T: int, target: float = 0.0) -> tuple[float, float]:
         """The smallest error after T rounds of H steps over step sizes, and its step size.
@@ -368,8 +360,6 @@ class Search:
         at, limit = np.array(known).T
         return np.asarray(np.exp(np.interp(x, at, np.log(limit * 2.0**at))) * 2.0**-x, np.float64)
 
-    # --- observations ----------------------------------------------------------------------------------------------
-
     def fewest_samples(self, target: float) -> tuple[int, float]:
         """The fewest observations with which the target is reached, one local step at a time, and the step size."""
         best, at = tuning.MAX_SAMPLES, math.nan
@@ -411,8 +401,6 @@ class Search:
                 f"max_samples must allow {self.name} to reach epsilon, about {least} observations; got {most}"
             )
         return least, most
-
-    # --- rounds ----------------------------------------------------------------------------------------------------
 
     def for_accuracy(self, target: float, least: int, most: int) -> tuple[float, int, int]:
         """Step size, local steps and rounds with an error of at most `target` that lasts: fewest rounds, then steps.
