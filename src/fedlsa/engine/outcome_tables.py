@@ -93,7 +93,7 @@ def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
     """The tables of a problem under a way of sampling; made once per problem."""
     trajectory = isinstance(sampling, Markov)
     if isinstance(sampling, Markov) and sampling.start is not None:
-        _check_start(problem, sampling.start)
+        problem.check_start(sampling.start)
     if isinstance(sampling, Replay) and not problem.ordered:
         raise ArgumentError(
             "sampling must be IID() or Markov() for a problem that is not a log; got Replay() "
@@ -103,20 +103,6 @@ def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
     if trajectory not in known:
         known[trajectory] = _trajectory(problem) if trajectory else _independent(problem.prob, problem.first)
     return known[trajectory]
-
-
-def _check_start(problem: Problem, start: tuple[int, ...]) -> None:
-    if len(start) != problem.n_agents:
-        raise ArgumentError(f"start must hold one state per agent, {problem.n_agents}; got {len(start)}")
-    chain, first = problem.chain, problem.first
-    if chain is None:  # then there are no trajectories at all
-        return
-    for c, (s, m) in enumerate(zip(start, problem.assignment, strict=True)):
-        n = chain.first_state[m + 1] - chain.first_state[m]
-        if s >= n:
-            raise ArgumentError(f"start must hold states from 0 to {n - 1} for agent {c}; got {s}")
-        if s not in chain.origin[first[m] : first[m + 1]]:
-            raise ArgumentError(f"start must hold states that are not terminal; got {s} for agent {c}")
 
 
 def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, seeds: NDArray[np.uint64]) -> Integers:

@@ -10,7 +10,7 @@ Arrays with one entry per table (`table_...`) are computed once; those with one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -334,6 +334,20 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         """The slice of outcomes of each table."""
         for a, b in zip(self.first[:-1], self.first[1:], strict=True):
             yield slice(int(a), int(b))
+
+    def check_start(self, states: Sequence[int]) -> None:
+        """Refuse states, one for each agent, in which trajectories cannot start."""
+        if len(states) != self.n_agents:
+            raise ArgumentError(f"start must hold one state per agent, {self.n_agents}; got {len(states)}")
+        chain, first = self.chain, self.first
+        if chain is None:  # then there are no trajectories at all
+            return
+        for c, (s, m) in enumerate(zip(states, self.assignment, strict=True)):
+            n = chain.first_state[m + 1] - chain.first_state[m]
+            if s >= n:
+                raise ArgumentError(f"start must hold states from 0 to {n - 1} for agent {c}; got {s}")
+            if s not in chain.origin[first[m] : first[m + 1]]:
+                raise ArgumentError(f"start must hold states that are not terminal; got {s} for agent {c}")
 
     @frozen_property
     def table_weights(self) -> Floats:

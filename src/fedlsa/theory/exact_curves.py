@@ -88,7 +88,7 @@ def exact(
     With sampling=Markov() (algo:fed-lsa-markov) everyone takes part and iterates are not averaged. The attribute
     `moments` says how the result was found: "exact" (i.i.d. observations, or one agent), "exact on the product of
     chains" (a few agents, small chains), or "closure over pairs of agents" (FedLSA; then `mse_error` estimates the
-    error of mse, see theory/trajectories/closure.py).
+    error of mse, see theory/trajectories.py).
     """
     import xarray as xr
 
@@ -338,11 +338,8 @@ def _by_chains(asked: CurveRequest) -> ExactCurve:
     assert isinstance(sampling, Markov)
     assert p is not None
     assert xi is not None
-    closed = not trajectories.fits(p, a)
-    if closed and controlled(a, p.n_agents):
-        raise trajectories.too_large(p, a)
-    found = trajectories.curve(p, a, sampling, asked.u, xi, asked.recorded, closed)
-    return replace(ExactCurve(*found), route="pairs of agents" if closed else "states of chains")
+    found = ExactCurve(*trajectories.curve(p, a, sampling, asked.u, xi, asked.recorded))
+    return replace(found, route="states of chains" if found.error is None else "pairs of agents")
 
 
 def _without_agents(asked: CurveRequest) -> ExactCurve:

@@ -26,7 +26,7 @@ from . import tuning
 from .chains import ChainMap, gram, used, whole_round
 from .linear import Squares, at_rounds, smat, svec, symkron, triangle, within
 
-__all__ = ["check", "curve", "fits", "too_large"]
+__all__ = ["check", "curve"]
 
 EXACT, PRODUCT, CLOSURE = "exact", "exact on the product of chains", "closure over pairs of agents"
 State = tuple[Floats, Floats]  # (E[y], 1) : (..., k) and E[z z^T 1{s}] : (states, ..., k, k)
@@ -39,14 +39,22 @@ def curve(
     u: Floats,
     xi: Floats,
     recorded: NDArray[np.int64],
-    closed: bool,
 ) -> tuple[Floats, Floats, Floats | None, Floats | None, str]:
     """E[u] : (R, d), E||u - E[u]||^2, psi and the error of a closure : (R,) at the recorded rounds, and their kind.
 
-    From known u = theta_0 - theta_star : (d,) and control variates xi : (N, d). closed : over pairs of agents, or
-    else on the product of chains. psi is that of methods with control variates.
+    From known u = theta_0 - theta_star : (d,) and control variates xi : (N, d): on the product of chains where it is
+    small enough, which that of two always is for FedLSA, or else closed over pairs of agents. psi is that of methods
+    with control variates.
     """
     N, d, w, layout = problem.n_agents, problem.dim, problem.weights, _layout(problem, algorithm)
+    plain, size = isinstance(algorithm, FedLSA), _product_size(problem, layout)
+    closed = size > tuning.MAX_PRODUCT_MOMENTS and (2 if plain else 1) < N
+    if closed and not plain:
+        raise ArgumentError(
+            f"the product of the chains must have at most {tuning.MAX_PRODUCT_MOMENTS} moments for "
+            f"{type(algorithm).__name__} with sampling=Markov(); got {size} (fewer agents, states or features would "
+            "do; the closure over pairs of agents is for FedLSA, and simulate is for all)"
+        )
     etas, sizes = algorithm.eta(np.arange(max(int(recorded[-1]), 1))), _states(problem)
     steady = bool((etas == etas[0]).all())
     received = algorithm.local_steps if isinstance(algorithm, FixedRounds) else sampling.thin
@@ -107,23 +115,7 @@ def curve(
     mean, variance, spread = at_rounds(until_still((start, second), step, steady), recorded, show)
     psi = np.sum(mean**2, axis=1) + variance + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
     psi = np.where(np.isnan(psi), np.inf, psi)
-    return mean, variance, None if isinstance(algorithm, FedLSA) else psi, None, EXACT if N == 1 else PRODUCT
-
-
-def fits(problem: Problem, algorithm: Algorithm) -> bool:
-    """Whether the product of the chains is small enough; for FedLSA that of two always is."""
-    small = _product_size(problem, _layout(problem, algorithm)) <= tuning.MAX_PRODUCT_MOMENTS
-    return small or problem.n_agents <= (2 if isinstance(algorithm, FedLSA) else 1)
-
-
-def too_large(problem: Problem, algorithm: Algorithm) -> ArgumentError:
-    """The error of those that do not fit, where there is no closure."""
-    most, size = tuning.MAX_PRODUCT_MOMENTS, _product_size(problem, _layout(problem, algorithm))
-    return ArgumentError(
-        f"the product of the chains must have at most {most} moments for {type(algorithm).__name__} with "
-        f"sampling=Markov(); got {size} (fewer agents, states or features would do; the closure over pairs of agents "
-        "is for FedLSA, and simulate is for all)"
-    )
+    return mean, variance, None if plain else psi, None, EXACT if N == 1 else PRODUCT
 
 
 def _layout(problem: Problem, algorithm: Algorithm) -> JointLayout:
@@ -151,9 +143,9 @@ def _product_size(problem: Problem, layout: JointLayout) -> int:
 
 def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
     """Refuse what has no moments along trajectories here, and what `simulate` refuses."""
-    chain, N, start = problem.chain, problem.n_agents, sampling.start
+    N = problem.n_agents
     method_class("algorithm", algorithm, "paper")
-    if chain is None:
+    if problem.chain is None:
         raise ArgumentError(
             "sampling must be IID() for exact moments of a problem without a transition kernel; got Markov() "
             f"for a problem made by {problem.made_by}"
@@ -175,16 +167,8 @@ def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
             f"the chains must have at most {most} states in dimension {layout.d} for exact moments with "
             f"sampling=Markov(); got {states}"
         )
-    if start is None:
-        return
-    if len(start) != N:
-        raise ArgumentError(f"start must hold one state per agent, {N}; got {len(start)}")
-    for c, (s, n) in enumerate(zip(start, _states(problem), strict=True)):
-        if s >= n:
-            raise ArgumentError(f"start must hold states from 0 to {n - 1} for agent {c}; got {s}")
-        m = problem.assignment[c]
-        if s not in chain.origin[problem.first[m] : problem.first[m + 1]]:
-            raise ArgumentError(f"start must hold states that are not terminal; got {s} for agent {c}")
+    if sampling.start is not None:
+        problem.check_start(sampling.start)
 
 
 # --- round by round ---------------------------------------------------------------------------------------------------
