@@ -277,7 +277,7 @@ class Search:
             sums = self._least_sums(x, part, known, doubted)
             i = int(np.argmin(sums))
             if sums[i] > (target or 0.999 * best[0]) or any(k == x[i] for k, *_ in known):
-                best = min(best, (max(float(sums[i]), target * (1 + 1e-12)), math.nan))
+                best = min(best, (max(float(sums[i]), target * (1 + 1e-12)), math.nan)) if target else best
                 break
             eta = self.edge * 2.0 ** -float(x[i])
             errors = self.scout.errors(eta, H, T, self.limits)
