@@ -17,8 +17,7 @@ from ..figures.cost_curves import trade_off_chart
 from ..figures.lines import Chart, ChartRows
 from ..figures.svg_charts import HEIGHT, WIDTH, sheet
 from ..files import as_bytes
-from ..theory.planner import Plan
-from ..theory.trade_offs import pareto_front
+from ..theory.planner import Plan, pareto_front
 from . import controls, take, words
 from .answers import Question
 from .open_page import Curves, OpenPage, Plans, Runs

@@ -428,7 +428,7 @@ def trade_off(
 
 def trade_off_chart(plans: Sequence[Plan]) -> Chart:
     """The plans that no other of the same method beats in both costs."""
-    from ..theory.trade_offs import pareto_front
+    from ..theory.planner import pareto_front
 
     methods = list(dict.fromkeys(type(p.algorithm).__name__ for p in plans))
     lines = []

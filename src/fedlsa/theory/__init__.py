@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .planner import Plan as Plan
     from .planner import plan as plan
     from .planner import synchronous_plan as synchronous_plan
+    from .planner import trade_off as trade_off
     from .problem_constants import Constants as Constants
     from .problem_constants import MarkovConstants as MarkovConstants
     from .problem_constants import TDClaim as TDClaim
@@ -54,6 +55,5 @@ if TYPE_CHECKING:
     from .stationary_limits import radius as radius
     from .stationary_limits import stability_limit as stability_limit
     from .stationary_limits import stationary as stationary
-    from .trade_offs import trade_off as trade_off
 
 _load_lazily(__name__)
