@@ -18,7 +18,6 @@ from fedlsa.explore.page_settings import LOCAL_STEPS, PageSettings
 GARNET = PageSettings.start("garnet")  # ten different agents, d = 8
 
 
-@pytest.mark.smoke
 def test_it_opens_with_the_exact_curves_and_says_what_they_mean(wide_page):
     s = PageSettings()
     wide_page.open().answers(s)

@@ -31,7 +31,7 @@ WIDTHS = {
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, **PHONE},
     "dark": {**DESK, "color_scheme": "dark"},
 }
-every_width = pytest.mark.parametrize("kind", [pytest.param("desk", marks=pytest.mark.smoke), "phone", "dark"])
+every_width = pytest.mark.parametrize("kind", ["desk", "phone", "dark"])
 PATIENCE = 60  # seconds, far more than it ever takes
 
 

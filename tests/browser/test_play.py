@@ -449,9 +449,7 @@ def test_tab_goes_through_story_agents_picture_and_sliders_and_all_have_names(st
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize(
-    "look", [pytest.param({"reduced_motion": "reduce"}, marks=pytest.mark.smoke), {"color_scheme": "dark", **PHONE}]
-)
+@pytest.mark.parametrize("look", [{"reduced_motion": "reduce"}, {"color_scheme": "dark", **PHONE}])
 def test_keys_alone_lead_through_the_story_and_the_laboratory(browser, look):
     page = opened(browser, **look)
     press_until(page, "Tab", "Begin the story")

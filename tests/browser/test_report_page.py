@@ -51,7 +51,6 @@ def page(browser, report):
     page.close()
 
 
-@pytest.mark.smoke
 def test_filters_show_what_they_ask_for_and_a_contradiction_is_seen_without_them(page):
     every = page.evaluate(SHOWN)
     assert len(every) == 13

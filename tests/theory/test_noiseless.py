@@ -82,7 +82,9 @@ def test_errors_are_those_of_exact_second_moments(kind, method):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("agents", "dim", "engine"), [(12, 8, "cpu"), (5, 40, "reference")])
+@pytest.mark.parametrize(
+    ("agents", "dim", "engine"), [(12, 8, "cpu"), pytest.param(5, 40, "reference", marks=pytest.mark.long)]
+)
 def test_the_planned_run_lands_where_the_plan_says(kind, method, agents, dim, engine):
     problem, zero, epsilon = noiseless(kind, agents, dim), np.zeros(dim), 0.01
     plan = fl.plan(problem, epsilon=epsilon, method=method, theta_0=zero)
