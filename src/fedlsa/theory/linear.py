@@ -100,13 +100,18 @@ def crossing(margin: Callable[[float], float], low: float, high: float, toleranc
     """Where it is no longer positive, between two that are known, to a relative tolerance."""
     from scipy.optimize import brentq
 
+    beyond = [high]  # the bracket of the root ends at the last of them
+
     def side(x: float) -> float:
         try:
-            return margin(x)
+            found = margin(x)
         except PrecisionError:  # so near to the edge that rounding hides it
-            return 0.0
+            found = 0.0
+        beyond.extend([x] if found <= 0 else [])
+        return found
 
-    return float(brentq(side, low, high, xtol=tolerance * low, rtol=4 * np.finfo(np.float64).eps))
+    brentq(side, low, high, xtol=tolerance * low, rtol=4 * np.finfo(np.float64).eps)
+    return float(min(beyond))
 
 
 # Symmetric matrices as vectors: svec is the upper triangle, symkron(M) the map svec(X) -> svec(M X M^T).
