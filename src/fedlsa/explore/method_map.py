@@ -17,7 +17,7 @@ import marimo as mo
 from ..errors import FedLSAError
 from ..theory.exact_curves import exact_record
 from ..theory.problem_moments import moments
-from ..theory.stationary_limits import stable_at
+from ..theory.stationary_limits import margin_at
 from .answers import BLOWN_UP, Question
 from .controls import element
 from .open_page import OpenPage
@@ -88,7 +88,7 @@ def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
                 lasting += [name] * bool(mse[-1] <= BLOWN_UP * mse[0])
             except FedLSAError as error:
                 why = f"{name}: {error}"
-        settled = [n for n in lasting if stable or stable_at(m, s.method(n), eta)]
+        settled = [n for n in lasting if stable or margin_at(m, s.method(n), eta) > 0]
         least = min((errors[n] for n in settled), default=math.nan)
         best = next((n for n in settled if errors[n] <= (1 + ALIKE) * least), "")  # the simplest of those alike
         stable = stable or bool(best)

@@ -126,12 +126,8 @@ class ModalRound(Joint):
         """The inverse."""
         return (self.V @ X @ adjoint(self.V)).real
 
-    def local_noise(self, U: Floats, uy: Floats, V: Floats | float) -> Floats:
-        """(K, d, d): the noise of local steps in y, for Cov(u), Cov(u, y_k) and Cov(y_k), real."""
-        return self._noise(self._second(U, uy, V + 0 * uy))
-
     def _noise(self, second: Floats) -> Floats:
-        """The same for second moments of (u, x, 1) : (K, 2 d + 1, 2 d + 1)."""
+        """(K, d, d): the noise of local steps in y, for second moments of (u, x, 1) : (K, 2 d + 1, 2 d + 1)."""
         factor = (1 + self.alone) * self.step.gain[:, None, None] ** 2
         return factor * smat((self.step.noise @ svec(second)[..., None])[..., 0], self.d)
 

@@ -167,11 +167,6 @@ def margin_at(problem: Problem | Moments, a: Algorithm, eta: float) -> float:
             return -1.0
 
 
-def stable_at(problem: Problem | Moments, a: Algorithm, eta: float) -> bool:
-    """Whether second moments of a method converge at a step size."""
-    return margin_at(problem, a, eta) > 0
-
-
 @small_products
 def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance: float = 1e-6) -> float:
     """The step size at which the second moment of the method stops converging, to a relative tolerance.
