@@ -363,9 +363,8 @@ def _with_agents(asked: CurveRequest) -> ExactCurve:
         H = round(asked.algorithm.mean_steps)
         form_in = asked.each(lambda m, stages: NoiselessMap(local_powers(m), float(stages.eta[0]), H))
     elif steady:
-        form = moment_map(agent_round(asked.groups.moments, asked.stages(float(asked.etas[0]))), u, x)
-        form_in = lambda _: form  # noqa: E731
-        known = krylov_curve(form, u, x, at) if asked.last > tuning.KRYLOV_FROM else None
+        form_in = same = asked.each(lambda m, stages: moment_map(agent_round(m, stages), u, x))
+        known = krylov_curve(same(0), u, x, at) if asked.last > tuning.KRYLOV_FROM else None
     else:
         form_in = asked.each(lambda m, stages: Joint(agent_round(m, stages, steady=False)))
     route = "round by round" if known is None else "Krylov spaces"
