@@ -11,8 +11,8 @@ from collections import Counter
 import numpy as np
 
 from fedlsa.network.protocol.client import ClientState, SiteRun, client_step
-from fedlsa.network.protocol.messages import Refusal, Work, mark
-from fedlsa.network.protocol.records import Record
+from fedlsa.network.protocol.messages import Refusal, Reply, Work, mark
+from fedlsa.network.protocol.records import decode, encode
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import ServerState, accept, close_round, finished, open_round, reissued
 
@@ -82,6 +82,7 @@ class World:
         self.runs = {
             site: SiteRun(
                 site,
+                self.settings.sites,
                 "token",
                 local_steps(self.A, self.b, c),
                 self.coding,
@@ -139,17 +140,17 @@ class World:
     def site_receives(self, site, record):
         if self.back[site] > self.tick:
             return
-        work = Work.from_record(record) if isinstance(record, Record) else record
+        work = decode(record, Work) if isinstance(record, bytes) else record
         new, answer = client_step(self.sites[site], work, self.runs[site])
         if self.chance(0.03, "site died before storing"):
             return self.kill(site)
         if new is not None:
-            self.sites[site] = new if self.rng.random() < 0.9 else ClientState.from_arrays(new.arrays())
+            self.sites[site] = new if self.rng.random() < 0.9 else decode(encode(new), ClientState)
         self.check()
         if self.chance(0.03, "site died before answering"):
             return self.kill(site)
         self.happened[answer.reason if isinstance(answer, Refusal) else "answered"] += 1
-        self.send(True, site, answer.record())
+        self.send(True, site, answer)
         if self.chance(0.03, "site died after answering"):
             self.kill(site)
 
@@ -165,7 +166,7 @@ class World:
 
     def store(self):
         state, log = self.server, self.log
-        self.stored = (state if self.rng.random() < 0.9 else ServerState.from_arrays(state.arrays()), log)
+        self.stored = (state if self.rng.random() < 0.9 else decode(encode(state), ServerState), log)
 
     def server_dies(self, p, name):
         if not self.chance(p, "server died " + name):
@@ -176,7 +177,7 @@ class World:
 
     def server_receives(self, site, record):
         before = self.server
-        self.server, reason = accept(before, site, record)
+        self.server, reason = accept(before, site, decode(encode(record), Reply | Refusal))
         assert np.array_equal(self.server.theta, before.theta)
         if self.server.generation > before.generation:
             self.log += (("restart", ()),)
@@ -195,7 +196,7 @@ class World:
         self.happened["returned"] += int((before.gone & ~self.server.gone).sum())
         self.store()
         for site, work in orders.items():
-            self.send(False, site, work if self.rng.random() < 0.8 else work.record())
+            self.send(False, site, work if self.rng.random() < 0.8 else encode(work))
         self.check()
         if self.server_dies(0.05, "after opening"):
             return
@@ -208,7 +209,7 @@ class World:
         self.server, closed = close_round(before)
         if closed.averaged:
             took = tuple(before.agent(s) for s in closed.sites)
-            label = next(iter(orders.values())).label("token")
+            label = next(iter(orders.values())).label("token", head_at(before, len(before.entries)))
             self.log += (("average", took, before.pending.round, before.pending.clip, label),)
             self.happened["gone"] += len(closed.gone)
             if self.server.generation > before.generation:
@@ -236,13 +237,13 @@ class World:
         server, state, acked = self.server, self.sites[self.settings.sites[c]], self.server.acked[c]
         if state is None or state.generation < server.generation:
             return np.zeros(self.d) if acked == 0 else None
-        if state.generation > server.generation:
+        if state.generation > server.generation or state.head != head_at(server, state.folded):
             return None
-        if state.acked < acked == state.round:
-            if server.acked_mark[c] != mark(state.share):
-                return None
-            return state.xi + state.gain * (server.acked_mean[c] - state.start - state.delta)
-        return state.xi if acked == state.acked else None
+        if acked <= state.told:
+            return state.xi
+        if acked != state.round or server.acked_mark[c] != mark(state.share):
+            return None
+        return state.xi + state.gain * (server.acked_mean[c] - state.start - state.delta)
 
     def check(self):
         """The sites' control variates sum to 0, unless a disk was lost of which the server does not know yet."""
@@ -277,6 +278,13 @@ class World:
                 xi[c] += gain * (theta - hat[c])
             t += 1
         return theta
+
+
+def head_at(server, count):
+    """The head of the server's transcript after so many entries; None where it has fewer."""
+    if count > len(server.entries):
+        return None
+    return server.heads[count - 1].tobytes() if count else bytes(32)
 
 
 def lengths(settings):

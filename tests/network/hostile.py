@@ -1,7 +1,5 @@
 """A coordinator that wants to know more than it may: it signs what it likes, and it invented all sites but one."""
 
-import json
-
 import numpy as np
 
 import fedlsa as fl
@@ -12,6 +10,7 @@ from fedlsa.network.protocol.client import SiteRun
 from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
+from fedlsa.network.protocol.transcript import ORIGIN, Entry, digest_of_mean, extend, to_row, width
 from fedlsa.network.site.orders import OrderHandler, mask_secrets
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data
@@ -35,7 +34,7 @@ def gaussian_table(n=60, d=5, seed=0):
 
 def design(columns):
     """That of x0, x1, ..., as orders have it."""
-    return AgreedDesign(tuple(f"x{j}" for j in range(columns))).text()
+    return AgreedDesign(tuple(f"x{j}" for j in range(columns)))
 
 
 class Hostile:
@@ -55,7 +54,7 @@ class Hostile:
         self.policy = Policy(**policy)
         self.lines = []
         self.handler = self.opened()
-        self.names, self.weights = json.dumps(list(names)), np.full(sites, 1 / sites)
+        self.names, self.weights = tuple(names), np.full(sites, 1 / sites)
         self.asked = 0
         self.terms = None
 
@@ -80,7 +79,7 @@ class Hostile:
             "certificates": self.certificates(),
         }
         self.terms = RunTerms(**said | more)
-        return self.answer(Describe(name, self.terms.text()))
+        return self.answer(Describe(name, self.terms))
 
     def agreed(self):
         """What orders for sums say before the rounds."""
@@ -97,7 +96,6 @@ class Hostile:
             "y_centre": float(mean[-1]),
             "y_spread": float(spread[-1]),
             "intercept": self.task.intercept,
-            "moments": True,
         }
         if not self.task.scaled:
             k = len(mean) - 1
@@ -117,17 +115,18 @@ class Hostile:
 
     def common(self, more):
         """What orders of rounds say of the past, by default that nothing was ever averaged."""
-        zero, none = np.zeros(len(json.loads(more.get("sites", self.names))), np.int64), np.zeros(0, np.int64)
+        m, none = len(more.get("sites", self.names)), np.zeros(0, np.int64)
         said = {"sites": self.names, "weights": self.weights, "generation": 1, "theta": np.zeros(self.dim)}
-        said |= {"acked": zero, "acked_mark": zero, "acked_round": none, "acked_mean": np.zeros((0, self.dim))}
+        said |= {"since": 0, "base": ORIGIN, "entries": np.zeros((0, width(len(self.names))), np.uint8)}
+        said |= {"marks": np.zeros(m, np.int64), "rounds": none, "means": np.zeros((0, self.dim))}
         return said | more
 
-    def averaged(self, order, answer, mean):
+    def averaged(self, order, answer, mean, sites=None):
         """What orders say of a past in which this answer was averaged, with all others, to this mean."""
-        m = len(self.network.sites)
-        marks = np.full(m, mark(answer.arrays["share"]), np.int64)
-        past = {"acked": np.full(m, order.round, np.int64), "acked_mark": marks}
-        return past | {"acked_round": np.array([order.round]), "acked_mean": np.asarray(mean, np.float64)[None]}
+        mean = np.asarray(mean, np.float64)
+        entry = Entry(order.round, order.label(), digest_of_mean(mean), self.names if sites is None else sites)
+        past = {"entries": to_row(entry, self.names)[None], "marks": np.full(len(self.names), mark(answer.share))}
+        return past | {"rounds": np.array([order.round]), "means": mean[None]}
 
     def order(self, name="trial", **more):
         self.asked += 1
@@ -140,23 +139,28 @@ class Hostile:
     def finish(self, name="trial", names=None, **more):
         names = [f"x{j}" for j in range(self.dim - self.task.intercept)] if names is None else names
         names += ["intercept"] * (self.task.intercept and len(names) < self.dim)
-        return self.answer(Finish(name, **self.common({"names": json.dumps(names)} | more)))
+        return self.answer(Finish(name, **self.common({"names": tuple(names)} | more)))
 
     def answer(self, message):
-        return self.handler.answer(message.record())
+        return self.handler.answer(message)
 
     def unmasked(self, message, answer, grid=VECTORS):
         """What the victim hid: the invented sites' keys are the coordinator's, so it can take all masks off."""
         known = self.handler.ledger.run(self.terms.token)  # what the coordinator said itself
         context = known.labels["measure"] if isinstance(message, Work | Finish) else known.terms
-        members, label = message.members, message.label(context)
+        if isinstance(message, Measure):
+            context += known.labels.get("standardise", "")
+        head = ORIGIN if isinstance(message, Work | Finish) else b""
+        for row in message.entries if isinstance(message, Work | Finish) else ():
+            head = extend(head, row)
+        members, label = message.sites, message.label(context, head)
         grid = self.terms.coding.grid if isinstance(message, Work) else grid
-        zeros = [0] * len(answer.arrays["share"])
-        shares = [answer.arrays["share"]]
+        zeros = [0] * len(answer.share)
+        shares = [answer.share]
         for name in members:
             if name != VICTIM:
                 secrets = mask_secrets(self.terms, self.folders[name])
-                run = SiteRun(name, context, None, secrets=secrets, secure=self.terms.secure)
+                run = SiteRun(name, self.names, context, None, secrets=secrets, secure=self.terms.secure)
                 shares.append(run.hidden(zeros, grid.limbs, members, label))
         return np.array(to_floats(from_share(add(shares)), grid.unit))
 

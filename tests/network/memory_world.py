@@ -4,8 +4,9 @@ import numpy as np
 
 import fedlsa as fl
 from fedlsa.network.coordinator.runs import RunFolder
-from fedlsa.network.disk import load_state
 from fedlsa.network.folder import setup
+from fedlsa.network.protocol.messages import Answers
+from fedlsa.network.protocol.records import decode, encode
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy
@@ -60,10 +61,10 @@ class MemoryWorld:
         return tuple(s for s in self.network.sites if s not in self.absent)
 
     def ask(self, orders, deadline):
-        for site, record in orders.items():
+        for site, order in orders.items():
             if site in self.absent:
                 continue
-            answer = self.meddle(site, self.handler(site).answer(record))
+            answer = self.meddle(site, decode(self.handler(site).respond(encode(order)), Answers))
             if answer is not None:
                 yield site, answer
 
@@ -71,7 +72,7 @@ class MemoryWorld:
         return RunFolder.create(self.network, StartOptions(**{"deadline": 5, "grace": 0, "name": "trial", **options}))
 
     def xi(self, name="trial"):
-        return np.stack([load_state(self.folder(s) / "state" / f"{name}.npz")["xi"] for s in self.network.sites])
+        return np.stack([self.handler(s).files.state(name).xi for s in self.network.sites])
 
     def on_means(self, rounds, method=None, seed=0):
         """theta of the simulation on the sites' means, whose local steps draw nothing."""

@@ -3,21 +3,19 @@
 What it would learn is one site's own answer. Each attack worked before the rule that stops it was there.
 """
 
-import json
-
+import msgspec
 import numpy as np
 import pytest
 from hostile import design, gaussian_table, write_table
 
 import fedlsa as fl
-from fedlsa.errors import MessageError
-from fedlsa.network.disk import load_state
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import task_text
-from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
-from fedlsa.network.protocol.records import Record
+from fedlsa.network.protocol.messages import Answers, Describe, Finish, Measure, Standardise, Work, mark
+from fedlsa.network.protocol.records import VERSION, decode, encode
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
+from fedlsa.network.protocol.transcript import ORIGIN, Entry, digest_of_mean, to_row, width
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data
@@ -42,7 +40,7 @@ class Sites:
         self.victim, self.dim, self.design = self.names[0], d + self.task.intercept, design(d)
 
     def ask(self, site, message):
-        return self.handlers[site].answer(message.record())
+        return self.handlers[site].answer(message)
 
     def terms(self, token="t", **more):
         pems = tuple(self.network.site_certificate(name).read_text() for name in self.names)
@@ -53,7 +51,7 @@ class Sites:
     def everybody(self, members=None, weights=None):
         members = members or self.names
         share = np.full(len(members), 1 / len(self.names)) if weights is None else np.array(weights, float)
-        return {"sites": json.dumps(members), "weights": share}
+        return {"sites": tuple(members), "weights": share}
 
     def standardise(self, name="r", members=None, weights=None):
         return Standardise(name, **self.everybody(members, weights), design=self.design)
@@ -62,15 +60,24 @@ class Sites:
         rows = np.concatenate(list(self.rows.values()))
         mean, spread = rows.mean(axis=0), rows.std(axis=0)
         said = {"centre": mean[:-1], "spread": spread[:-1], "y_centre": float(mean[-1]), "y_spread": float(spread[-1])}
-        said |= {"intercept": self.task.intercept, "moments": False, "design": self.design}
+        said |= {"intercept": self.task.intercept, "design": self.design}
         return Measure(name, **self.everybody(members, weights), **said | more)
 
     def past(self, members):
-        zero = np.zeros(len(members or self.names), np.int64)
+        marks = np.zeros(len(members or self.names), np.int64)
         return {
-            "generation": 1, "theta": np.zeros(self.dim), "acked": zero, "acked_mark": zero,
-            "acked_round": np.zeros(0, np.int64), "acked_mean": np.zeros((0, self.dim)),
+            "generation": 1, "theta": np.zeros(self.dim), "since": 0, "base": ORIGIN, "marks": marks,
+            "entries": np.zeros((0, width(len(self.names))), np.uint8),
+            "rounds": np.zeros(0, np.int64), "means": np.zeros((0, self.dim)),
         }  # fmt: skip
+
+    def averaged(self, order, answers, mean, sites=None):
+        """What later orders say where this one was averaged to a mean; answers : those that are said to be in it."""
+        sites, mean = self.names if sites is None else sites, np.asarray(mean, float)
+        entry = Entry(order.round, order.label(), digest_of_mean(mean), tuple(sites))
+        marks = np.array([mark(answers[site].share) if site in answers else 0 for site in self.names])
+        rows = to_row(entry, self.names)[None]
+        return {"entries": rows, "marks": marks, "rounds": np.array([order.round]), "means": mean[None]}
 
     def work(self, name="r", members=None, weights=None, **more):
         said = self.past(members) | {"round": 1, "eta": ETA, "steps": STEPS, "clip": 0.0} | more
@@ -78,26 +85,28 @@ class Sites:
         return Work(name, **self.everybody(members, weights), **said)
 
     def finish(self, name="r", members=None, **more):
-        names = json.dumps([*(f"x{i}" for i in range(self.dim - 1)), "intercept" if self.task.intercept else "x2"])
+        names = (*(f"x{i}" for i in range(self.dim - 1)), "intercept" if self.task.intercept else "x2")
         return Finish(name, **self.everybody(members), **self.past(members) | {"names": names} | more)
 
     def begin(self, name="r", token="t", terms=None, measures=None, **more):
         """The orders before the rounds; terms, measures : what a site is told apart from the others, by name."""
         for site in self.names:
             said = self.terms(token, **more | (terms or {}).get(site, {}))
-            orders = [Describe(name, said.text()), self.standardise(name)]
+            orders = [Describe(name, said), self.standardise(name)]
             orders.append(self.measure(name, **(measures or {}).get(site, {})))
             for order in orders if self.task.scaled else orders[::2]:
                 assert self.ask(site, order).kind != "refusal"
 
     def moved(self, name="r"):
         """What the victim itself holds, for comparison only."""
-        return load_state(self.handlers[self.victim].site.state / f"{name}.npz")["delta"]
+        return self.handlers[self.victim].files.state(name).delta
 
 
 def total(answers, grid=VECTORS):
-    assert all(answer.kind != "refusal" for answer in answers), [answer.meta for answer in answers]
-    return np.array(to_floats(from_share(add([answer.arrays["share"] for answer in answers])), grid.unit))
+    assert all(answer.kind != "refusal" for answer in answers), [
+        answer.text for answer in answers if answer.kind == "refusal"
+    ]
+    return np.array(to_floats(from_share(add([answer.share for answer in answers])), grid.unit))
 
 
 def is_noise(found):
@@ -142,24 +151,20 @@ def test_sites_that_are_told_different_pasts_have_masks_that_do_not_cancel(tmp_p
     for site in world.names:
         more = {}
         if site != world.victim:
-            marks = np.array([mark(first[name].arrays["share"]) for name in world.names])
-            more = {"acked": np.ones(3, np.int64), "acked_mark": marks, "acked_round": np.array([1])}
-            more["acked_mean"] = np.full((1, world.dim), 1e8)
+            more = world.averaged(world.work(), first, np.full(world.dim, 1e8))
         answers.append(world.ask(site, world.work(round=2, **more)))
     assert any(answer.kind == "refusal" for answer in answers) or is_noise(total(answers))
     clipped = world.ask(world.victim, world.work(round=3, clip=1e-6))
-    assert "'clip' must be that of the run's terms" in clipped.meta["text"]
+    assert "'clip' must be that of the run's terms" in clipped.text
 
 
 def test_the_end_of_a_run_does_not_tell_the_control_variate_of_one_site(tmp_path):
     world = Sites(tmp_path, sites=4)
     world.begin()
     answer = world.ask(world.victim, world.work())
-    alone = np.array([1, 0, 0, 0])
-    marks = alone * mark(answer.arrays["share"])
-    past = {"acked": alone, "acked_mark": marks, "acked_round": np.array([1])}
-    last = world.finish(**past, acked_mean=np.zeros((1, world.dim)))
-    assert "(least_sites)" in world.ask(world.victim, last).meta["text"]
+    past = world.averaged(world.work(), {world.victim: answer}, np.zeros(world.dim), sites=[world.victim])
+    last = world.finish(**past)
+    assert "(least_sites)" in world.ask(world.victim, last).text
     told = [world.ask(site, last if site == world.victim else world.finish()) for site in world.names]
     assert told[0].kind == "refusal"
 
@@ -168,7 +173,7 @@ def test_a_measure_that_is_refused_leaves_nothing_behind(tmp_path):
     """One that named a site outside the run was refused after its coordinates had been taken over."""
     world = Sites(tmp_path)
     site = world.victim
-    world.ask(site, Describe("r", world.terms().text()))
+    world.ask(site, Describe("r", world.terms()))
     world.ask(site, world.standardise("r"))
     for members, weights in (([*world.names, "ghost"], [0.25] * 4), ([*world.names[:2], "ghost"], [0.3] * 3)):
         assert world.ask(site, world.measure(members=members, weights=weights)).kind == "refusal"
@@ -183,12 +188,12 @@ def test_orders_about_more_numbers_than_a_row_has_are_refused(tmp_path, privacy)
     world = Sites(tmp_path, task=task, privacy=privacy, epsilon=5.0)
     coding = Coding(clip=10.0, noise=5.0, unit="record", row_clip=1.0) if privacy == "record" else Coding()
     site, k = world.victim, 3
-    assert world.ask(site, Describe("r", world.terms(coding=coding).text())).kind == "description"
+    assert world.ask(site, Describe("r", world.terms(coding=coding))).kind == "description"
     own = {"centre": np.zeros(k), "spread": np.ones(k), "y_centre": 0.0, "y_spread": 1.0}
     assert world.ask(site, world.measure(**own)).kind == "measurement"
     for length in (1, 3, 5, 60 * 4):
-        long = {"theta": np.zeros(length), "acked_mean": np.zeros((0, length))}
-        assert "must have 4 entries" in world.ask(site, world.work(**long)).meta["text"]
+        long = {"theta": np.zeros(length), "means": np.zeros((0, length))}
+        assert "must have 4 entries" in world.ask(site, world.work(**long)).text
     assert world.handlers[site].ledger.totals.rounds == 0
 
 
@@ -202,7 +207,7 @@ def test_with_privacy_no_refusal_before_a_run_depends_on_a_row(tmp_path):
         rows[:, 1] = np.arange(64) < 3 + (last > 1)  # and a small group
         write_table(tmp_path / str(last) / f"{world.victim}.csv", rows)
         coding = Coding(clip=1.0, noise=50.0, unit="record", row_clip=1.0)
-        described = world.ask(world.victim, Describe("r", world.terms(coding=coding).text()))
+        described = world.ask(world.victim, Describe("r", world.terms(coding=coding)))
         wide = {"centre": np.zeros(2), "spread": np.array([0.06, 1e9]), "y_centre": 0.0, "y_spread": 1e9}
         said.append((described.kind, world.ask(world.victim, world.measure(**wide)).kind))
     assert said[0] == said[1]
@@ -213,12 +218,12 @@ def test_runs_with_other_weights_are_groups_of_their_own(tmp_path):
     world = Sites(tmp_path, most_groups=1)
     kinds = []
     for k, weights in enumerate(([0.4, 0.3, 0.3], [0.3, 0.4, 0.3], [0.3, 0.3, 0.4])):
-        world.ask(world.victim, Describe(f"r{k}", world.terms(token=f"t{k}").text()))
+        world.ask(world.victim, Describe(f"r{k}", world.terms(token=f"t{k}")))
         answer = world.ask(world.victim, world.standardise(f"r{k}", weights=weights))
-        kinds.append(answer.meta.get("text", answer.kind))
+        kinds.append(getattr(answer, "text", answer.kind))
     assert kinds[0] == "sums"
     assert all("(most_groups)" in text for text in kinds[1:])
-    assert Policy().most_groups == 3
+    assert Policy().most_groups == 1
 
 
 def test_a_row_that_is_added_between_two_runs_does_not_show(tmp_path):
@@ -228,9 +233,9 @@ def test_a_row_that_is_added_between_two_runs_does_not_show(tmp_path):
     def sums(name):
         answers = []
         for each in world.names:
-            described = world.ask(each, Describe(name, world.terms(token=name).text()))
+            described = world.ask(each, Describe(name, world.terms(token=name)))
             if described.kind == "refusal":
-                return described.meta["text"]
+                return described.text
             answers.append(world.ask(each, world.standardise(name)))
         return total(answers, STATISTICS)
 
@@ -252,22 +257,21 @@ def test_a_table_that_changes_during_a_run_ends_it(tmp_path):
     write_table(tmp_path / f"{world.victim}.csv", world.rows[world.victim][::-1])  # the same rows in another order
     assert world.ask(world.victim, world.work(steps=1, eta=0.5)).kind == "reply"
     write_table(tmp_path / f"{world.victim}.csv", np.vstack([world.rows[world.victim], np.ones((9, 4))]))
-    assert (
-        "has changed since the run began" in world.ask(world.victim, world.work(round=2, steps=1, eta=0.5)).meta["text"]
-    )
+    assert "has changed since the run began" in world.ask(world.victim, world.work(round=2, steps=1, eta=0.5)).text
     write_table(tmp_path / f"{world.victim}.csv", world.rows[world.victim])
-    assert "no more orders" in world.ask(world.victim, world.work(round=2, steps=1, eta=0.5)).meta["text"]
+    assert "no more orders" in world.ask(world.victim, world.work(round=2, steps=1, eta=0.5)).text
 
 
 def test_a_table_that_changes_between_the_first_orders_of_a_run_ends_it(tmp_path):
     world = Sites(tmp_path)
-    assert world.ask(world.victim, Describe("r", world.terms().text())).kind == "description"
+    assert world.ask(world.victim, Describe("r", world.terms())).kind == "description"
     write_table(tmp_path / f"{world.victim}.csv", np.vstack([world.rows[world.victim], np.ones((1, 4))]))
     answer = world.ask(world.victim, world.standardise("r"))
-    assert "has changed since the run began" in answer.meta["text"]
+    assert "has changed since the run began" in answer.text
 
 
 def odd_orders(world):
+    """Orders, or the bytes of some, that nobody honest writes."""
     one = np.ones
     yield from (world.measure(centre=one(k), spread=one(k)) for k in (0, 1, 2))
     yield from (world.measure(spread=x * one(3)) for x in (0.0, -1.0, 1e-308, 1e308))
@@ -276,28 +280,27 @@ def odd_orders(world):
     yield from (world.work(eta=eta, gain=0.0) for eta in (1e308, 5e-324))
     yield world.work(gain=1e308)
     yield from (world.work(weights=[w] * 3) for w in (1e-320, 1e-300))
-    yield world.work(theta=np.zeros(0), acked_mean=np.zeros((0, 0)))
-    yield from (Describe("r", text) for text in ('{"a":1}', "[]", "null", '{"coding": {}}', "[" * 50000))
-    said = json.loads(world.terms("u").text())
+    yield world.work(theta=np.zeros(0), means=np.zeros((0, 0)))
+    yield world.work(entries=np.zeros((3, 5), np.uint8))
+    yield world.work(since=7)
+    yield world.work(base=bytes(range(32)))
+    fields = msgspec.msgpack.decode(encode(Describe("r2", world.terms("u")))[1:])
+    for said in ({"a": 1}, [], None, {"coding": {}}, "text", [[[[]]]]):
+        yield bytes([VERSION]) + msgspec.msgpack.encode(fields | {"terms": said})
     for name, bad in (
-        ("rounds", -1), ("rounds", 10**400), ("sites", []), ("sites", "abc"), ("sites", [1]), ("certificates", 5),
+        ("rounds", -1), ("rounds", 2**64 - 1), ("sites", []), ("sites", "abc"), ("sites", [1]), ("certificates", 5),
         ("receipts", {"a": 1}), ("receipts", [["site-1", "x" * 10]]), ("coding", {"clip": float("nan")}),
-        ("coding", []), ("method", []), ("method", {}), ("local", None), ("certificates", ["x"] * 3),
-        ("token", "\ud800"), ("token", ""),
+        ("coding", []), ("method", []), ("method", {}), ("local", None), ("certificates", ["x"] * 3), ("token", ""),
     ):  # fmt: skip
-        yield Describe("r2", json.dumps(said | {name: bad}))
+        yield bytes([VERSION]) + msgspec.msgpack.encode(fields | {"terms": fields["terms"] | {name: bad}})
 
 
 def test_no_odd_order_is_more_than_refused(tmp_path):
     world = Sites(tmp_path)
-    world.ask(world.victim, Describe("r", world.terms().text()))
+    world.ask(world.victim, Describe("r", world.terms()))
     for order in odd_orders(world):
-        try:
-            record = order.record()
-        except (ValueError, MessageError):  # it cannot even be written
-            continue
-        answer = world.handlers[world.victim].answer(record)
-        assert isinstance(answer, Record)
+        body = order if isinstance(order, bytes) else encode(order)
+        answer = decode(world.handlers[world.victim].respond(body), Answers)
         assert answer.kind in ("refusal", "description")
     (world.handlers[world.victim].site.state / "r.json").write_text("{}")
     assert world.ask(world.victim, world.work()).kind == "refusal"  # nor does a damaged note end the process

@@ -3,14 +3,15 @@
 Each attack is shown to work where the rule that stops it is not there, as far as that can be shown.
 """
 
+import dataclasses
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hostile import VICTIM, Hostile, design, gaussian_table, statistics, write_table
 from memory_world import MemoryWorld
+from msgspec.structs import replace
 from scipy.spatial import cKDTree
 
 import fedlsa as fl
@@ -21,10 +22,11 @@ from fedlsa.fitting.sums import Summary
 from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment
 from fedlsa.network.folder.config import task_text
-from fedlsa.network.protocol.agreed_design import AgreedDesign
-from fedlsa.network.protocol.messages import Describe, Measure, Standardise, Work
+from fedlsa.network.protocol.messages import Answers, Describe, Measure, Standardise, Work
+from fedlsa.network.protocol.records import decode, encode
 from fedlsa.network.protocol.ring import VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
+from fedlsa.network.protocol.transcript import ORIGIN, width
 from fedlsa.network.site.facts import coefficient_names
 from fedlsa.network.site.limits import check_coordinates
 from fedlsa.network.site.orders import OrderHandler
@@ -57,9 +59,9 @@ def rows_found(vectors, rows, within=1e-6):
 
 def refusal(answer, entry):
     assert answer.kind == "refusal", answer.kind
-    assert answer.meta["reason"] == "policy"
-    assert f"({entry})" in answer.meta["text"]
-    return answer.meta["text"]
+    assert answer.reason == "policy"
+    assert f"({entry})" in answer.text
+    return answer.text
 
 
 # single rows
@@ -95,10 +97,10 @@ def test_no_two_orders_draw_the_same_rows_even_if_nothing_is_ever_acknowledged(t
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
     theta = np.ones(6)
-    first, second = (world.read(theta=theta, steps=512) for _ in range(2))  # acked = 0 both times
+    first, second = (world.read(theta=theta, steps=512) for _ in range(2))  # nothing was averaged, both times
     assert np.abs(first - second).max() > 1e-3 * np.abs(first).max()
     order = world.order(theta=theta)
-    assert np.array_equal(*(world.answer(order).arrays["share"] for _ in range(2)))  # the same order, the same answer
+    assert np.array_equal(*(world.answer(order).share for _ in range(2)))  # the same order, the same answer
 
 
 def test_the_rows_of_a_small_group_do_not_show_in_a_column_that_is_zero_elsewhere(tmp_path):
@@ -152,7 +154,8 @@ def test_at_the_largest_step_size_the_last_row_of_a_group_does_not_stand_for_it(
             one, group = np.array(steps.y), np.array(steps.y)
             one[0] += 1
             group[:5] += 1
-            moved = [np.linalg.norm(replace(steps, y=y)(z, z, eta, count, 0, seed, 0) - bare) for y in (one, group)]
+            changed = [dataclasses.replace(steps, y=y) for y in (one, group)]
+            moved = [np.linalg.norm(other(z, z, eta, count, 0, seed, 0) - bare) for other in changed]
             shares.append(moved[0] / moved[1])
         return max(shares)
 
@@ -160,7 +163,7 @@ def test_at_the_largest_step_size_the_last_row_of_a_group_does_not_stand_for_it(
     world = Hostile(tmp_path / "site", table)
     world.begin()
     refusal(world.work(eta=1 / 32), "largest_step")
-    largest = world.measure().meta["largest_eta"]
+    largest = world.measure().largest_eta
     assert world.work(eta=largest, steps=1024).kind == "reply"
     assert largest_share(largest, 1024) < 0.5  # a fifth on average
 
@@ -179,7 +182,7 @@ def test_huge_theta_and_huge_corrections_make_no_row_stand_out(tmp_path):
     answers += [world.read(**how, **past) for _ in range(25)]
     assert np.abs(answers[-1]).max() > 1e7  # the control variate is enormous now
     assert rows_found(answers, table, 1e-3) == 0
-    assert "must have entries of at most" in world.work(theta=np.full(6, 1e12), **how, **past).meta["text"]
+    assert "must have entries of at most" in world.work(theta=np.full(6, 1e12), **how, **past).text
 
 
 def test_a_control_variate_that_would_drown_the_rows_closes_the_run(tmp_path):
@@ -188,18 +191,18 @@ def test_a_control_variate_that_would_drown_the_rows_closes_the_run(tmp_path):
     order = world.order(eta=1e-12)
     past = world.averaged(order, world.answer(order), np.full(6, 1e9))
     refused = world.work(eta=1e-12, **past)
-    assert "out of proportion" in refused.meta["text"]
-    assert "no more orders" in world.work(eta=1e-12).meta["text"]  # it told a bit of the data, and no second one
+    assert "out of proportion" in refused.text
+    assert "no more orders" in world.work(eta=1e-12).text  # it told a bit of the data, and no second one
     world.handler = world.opened()
-    assert "no more orders" in world.work(eta=1e-12).meta["text"]
+    assert "no more orders" in world.work(eta=1e-12).text
 
 
 def test_step_size_and_gain_are_those_of_the_method_and_stay(tmp_path):
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
-    assert "'gain' must be that of scafflsa" in world.work(gain=1.0).meta["text"]
+    assert "'gain' must be that of scafflsa" in world.work(gain=1.0).text
     assert world.work().kind == "reply"
-    assert "must stay" in world.work(eta=2e-9).meta["text"]
+    assert "must stay" in world.work(eta=2e-9).text
 
 
 def test_orders_about_more_columns_than_there_are_read_no_memory_beyond_the_rows(tmp_path):
@@ -207,8 +210,8 @@ def test_orders_about_more_columns_than_there_are_read_no_memory_beyond_the_rows
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
     for length in (5, 7, 12, 360):
-        long = {"theta": np.zeros(length), "acked_mean": np.zeros((0, length))}
-        assert "must have 6 entries" in world.work(**long).meta["text"]
+        long = {"theta": np.zeros(length), "means": np.zeros((0, length))}
+        assert "must have 6 entries" in world.work(**long).text
         assert world.finish(**long).kind == "refusal"
     steps, _ = unguarded(tmp_path, gaussian_table(60))
     with pytest.raises(ArgumentError):
@@ -240,7 +243,7 @@ def test_absurd_coordinates_are_refused(tmp_path):
         world.describe(token=f"t{token}", name=f"run{token}")
         world.standardise(f"run{token}")
         refusal(world.measure(f"run{token}", **absurd), "largest_deviation")
-        assert "no more orders" in world.measure(f"run{token}").meta["text"]  # a bit of the data told: the run is over
+        assert "no more orders" in world.measure(f"run{token}").text  # a bit of the data told: the run is over
     world.begin()
 
 
@@ -254,7 +257,7 @@ def test_one_set_of_coordinates_and_one_set_of_sums_in_a_run(tmp_path):
         answer = world.measure(spread=table.std(axis=0)[:-1] * factor)
         answered += answer.kind != "refusal"
     assert answered == 0
-    assert np.array_equal(*(world.measure().arrays["share"] for _ in range(2)))  # the one that was answered, again
+    assert np.array_equal(*(world.measure().share for _ in range(2)))  # the one that was answered, again
     other = np.array([0.3, 0.3, 0.4])
     assert world.standardise(weights=other).kind == "refusal"
     shutil.rmtree(world.site.state)
@@ -267,7 +270,7 @@ def test_nothing_of_one_person_leaves_before_a_run_and_sums_are_those_of_all_row
     table = gaussian_table(60)
     world = Hostile(tmp_path, table)
     described = world.describe()
-    assert not described.arrays
+    assert not any(isinstance(getattr(described, name), np.ndarray) for name in described.__struct_fields__)
     order = Standardise("trial", **world.agreed())
     sums = statistics(world, order, world.answer(order)) * 3
     np.testing.assert_allclose(sums, [1, *table.mean(axis=0), *(table**2).mean(axis=0)], rtol=0, atol=1e-7)  # blurred
@@ -277,7 +280,7 @@ def test_nothing_of_one_person_leaves_before_a_run_and_sums_are_those_of_all_row
     other = statistics(again, order, again.answer(order)) * 3
     assert (other[1:] != sums[1:]).all()  # in their last bits exact sums tell nothing
     measured = world.measure()
-    assert measured.arrays.keys() == {"share"}  # no moments, whatever is asked
+    assert measured.A is measured.b is measured.noise_map is None  # no moments, whatever is asked
 
 
 def test_a_row_that_is_added_between_two_answers_does_not_show_in_their_difference(tmp_path):
@@ -305,22 +308,22 @@ def test_a_row_that_is_added_between_two_answers_does_not_show_in_their_differen
 def test_sums_that_do_not_hide_the_site_are_refused(tmp_path, members, weights, entry):
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
-    refusal(world.work(sites=json.dumps(members), weights=np.array(weights)), entry)
-    refusal(world.finish(sites=json.dumps(members), weights=np.array(weights)), entry)
+    refusal(world.work(sites=tuple(members), weights=np.array(weights)), entry)
+    refusal(world.finish(sites=tuple(members), weights=np.array(weights)), entry)
     fresh = Hostile(tmp_path / "fresh", gaussian_table(60))
     fresh.describe()
-    refusal(fresh.standardise(sites=json.dumps(members), weights=np.array(weights)), entry)
+    refusal(fresh.standardise(sites=tuple(members), weights=np.array(weights)), entry)
 
 
 def test_lists_of_sites_that_lie_are_refused(tmp_path):
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
-    for members in (["site-2", "site-3", "site-4"], [VICTIM, "site-2", "site-9"], [VICTIM, VICTIM, "site-2"]):
-        answer = world.work(sites=json.dumps(members))
+    for members in (["site-2", "site-3", "site-4"], [VICTIM, "site-2", "site-9"], [VICTIM, "site-2"]):
+        answer = world.work(sites=tuple(members), weights=np.full(len(members), 1 / 3))
         assert answer.kind == "refusal"
     # other proportions of the same sites: from sums in many proportions each site's part would follow
     for weights in (np.array([0.3, 0.4, 0.3]), world.weights / 2, world.weights * (1 + 1e-12)):
-        assert "'weights' must be those" in world.work(weights=weights).meta["text"]
+        assert "'weights' must be those" in world.work(weights=weights).text
     assert world.work().kind == "reply"
 
 
@@ -342,8 +345,8 @@ def test_the_end_of_a_run_is_told_once(tmp_path):
     answer = world.answer(order)
     first = world.finish()
     assert first.kind == "finished"
-    assert np.array_equal(world.finish().arrays["share"], first.arrays["share"])
-    assert "no more orders" in world.finish(**world.averaged(order, answer, np.ones(6))).meta["text"]
+    assert np.array_equal(world.finish().share, first.share)
+    assert "no more orders" in world.finish(**world.averaged(order, answer, np.ones(6))).text
 
 
 def test_the_end_of_a_run_in_which_few_took_part_tells_no_control_variate(tmp_path):
@@ -351,12 +354,11 @@ def test_the_end_of_a_run_in_which_few_took_part_tells_no_control_variate(tmp_pa
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
     order = world.order()
-    past = world.averaged(order, world.answer(order), np.zeros(6))
-    past["acked"] = past["acked"] * [1, 0, 0]
-    assert world.finish(**past).kind == "refusal"
+    past = world.averaged(order, world.answer(order), np.zeros(6), sites=world.names[:1])
+    assert "(least_sites)" in world.finish(**past).text
     other = world.averaged(order, world.answer(order), np.ones(6) * 2)
-    other["acked_mark"] = other["acked_mark"] + 1
-    assert "what this site remembers" in world.finish(**other).meta["text"]  # another past: no part in the sum
+    other["marks"] = other["marks"] + 1
+    assert "another answer of this site" in world.finish(**other).text  # another past: no part in the sum
 
 
 def test_the_same_round_with_another_theta_is_refused_also_after_the_state_was_lost(tmp_path):
@@ -364,13 +366,13 @@ def test_the_same_round_with_another_theta_is_refused_also_after_the_state_was_l
     world.begin()
     order = world.order(theta=np.ones(6))
     answer = world.answer(order)
-    assert world.answer(replace(order, theta=np.zeros(6))).meta["reason"] == "forgot"
-    assert np.array_equal(world.answer(order).arrays["share"], answer.arrays["share"])
+    assert world.answer(replace(order, theta=np.zeros(6))).reason == "forgot"
+    assert np.array_equal(world.answer(order).share, answer.share)
     shutil.rmtree(world.site.state)
     assert world.answer(order).kind == "refusal"  # it does not know the run
     assert world.describe().kind == "description"
     assert world.measure().kind == "measurement"
-    assert np.array_equal(world.answer(order).arrays["share"], answer.arrays["share"])  # drawn again, from its secret
+    assert np.array_equal(world.answer(order).share, answer.share)  # drawn again, from its secret
     (world.site.folder / "draws.secret").unlink()
     shutil.rmtree(world.site.state)
     world.handler = world.opened()
@@ -378,7 +380,7 @@ def test_the_same_round_with_another_theta_is_refused_also_after_the_state_was_l
     world.measure()
     said = world.answer(order)
     assert said.kind == "refusal"
-    assert said.meta["reason"] in ("forgot", "policy")  # other answers under the same masks never leave
+    assert said.reason in ("forgot", "policy")  # other answers under the same masks never leave
 
 
 def read_by_difference(world):
@@ -390,32 +392,31 @@ def read_by_difference(world):
         sites=tuple(sites), certificates=pems,
     )  # fmt: skip
     handlers = {name: world.handler(name) for name in sites}
-    group = {"sites": json.dumps(sites), "weights": np.full(4, 0.25)}
+    group = {"sites": tuple(sites), "weights": np.full(4, 0.25)}
     own = {"centre": np.zeros(d), "spread": np.ones(d), "y_centre": 0.0, "y_spread": 1.0, "intercept": False}
-    orders = [Describe("trial", terms.text()), Measure("trial", **group, **own, design=design(d), moments=False)]
+    orders = [Describe("trial", terms), Measure("trial", **group, **own, design=design(d))]
     for order in orders:
         for handler in handlers.values():
-            assert handler.answer(order.record()).kind != "refusal"
-    z, none, sums = np.zeros(d), np.zeros(0, np.int64), []
+            assert handler.answer(order).kind != "refusal"
+    z, sums, entries = np.zeros(d), [], np.zeros((0, width(4)), np.uint8)
     for round_, members in ((1, sites), (2, sites[:3])):
         m = len(members)
-        zero = np.zeros(m, np.int64)
-        past = zero, zero, none, np.zeros((0, d))
-        work = Work("trial", json.dumps(members), np.full(m, 0.25), 1, z, *past, round_, 2.0**-6, 1, 2.0**6, 0.0)
-        answers = [handlers[name].answer(work.record()) for name in members]
+        past = 0, ORIGIN, entries, np.zeros(m, np.int64), np.zeros(0, np.int64), np.zeros((0, d))
+        work = Work("trial", tuple(members), np.full(m, 0.25), 1, z, *past, round_, 2.0**-6, 1, 2.0**6, 0.0)
+        answers = [handlers[name].answer(work) for name in members]
         if any(answer.kind == "refusal" for answer in answers):
             return answers
-        total = from_share(add([answer.arrays["share"] for answer in answers]))
+        total = from_share(add([answer.share for answer in answers]))
         sums.append(np.array(to_floats(total, VECTORS.unit)))
     return 4 * (sums[0] - sums[1])
 
 
 def test_a_site_can_be_read_by_the_difference_of_two_groups_and_the_policy_counts_groups(tmp_path):
     """What a coordinator does that pretends a drop-out; with most_groups = 1 there are no two sums to compare."""
-    X, y = (world := MemoryWorld(tmp_path / "five")).data[3]
+    X, y = (world := MemoryWorld(tmp_path / "five", most_groups=3)).data[3]
     np.testing.assert_allclose(64 * read_by_difference(world), X.T @ y / len(y), atol=1e-11)
-    answers = read_by_difference(MemoryWorld(tmp_path / "one", most_groups=1))
-    assert all("(most_groups)" in answer.meta["text"] for answer in answers)
+    answers = read_by_difference(MemoryWorld(tmp_path / "one"))
+    assert all("(most_groups)" in answer.text for answer in answers)
 
 
 # who the others are
@@ -473,14 +474,14 @@ def test_a_run_that_is_over_is_not_answered_again(tmp_path):
         world.handler = handler
         for answer in (world.work(), world.describe(), world.standardise(), world.measure()):
             assert answer.kind == "refusal"
-    assert "it is over" in world.work().meta["text"]
+    assert "it is over" in world.work().text
 
 
 def test_a_run_keeps_the_terms_it_began_with(tmp_path):
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
-    assert "terms" in world.describe(local="means").meta["text"]
-    assert "terms" in world.describe(name="other").meta["text"]
+    assert "terms" in world.describe(local="means").text
+    assert "terms" in world.describe(name="other").text
     assert world.describe().kind == "description"
     assert world.describe(receipts=((VICTIM, "nonsense"),), program="9.9").kind == "description"
 
@@ -507,15 +508,14 @@ def test_names_of_columns_cannot_write_to_a_terminal(tmp_path):
     world = Hostile(tmp_path, table)
     text = world.table.read_text().replace("x0", "\x1b]0;owned\x07\x1b[2Jall agree", 1)
     world.table.write_text(text)
-    said = world.describe().meta["design"]
-    assert said.isprintable()
-    columns = Columns(AgreedDesign.from_text(said).columns, (), "y")
+    said = world.describe().design
+    columns = Columns(said.columns, (), "y")
     assert all(name.isprintable() for name in coefficient_names(world.task, columns))
     world.standardise(design=said)
     world.measure(design=said)
     names = list(coefficient_names(world.task, columns))
     for bad in (["\x1b[31mred", "b", "c"], ["a"], names[::-1], [*names, "d"]):
-        assert "'names' must be those of the coefficients" in world.finish(names=bad).meta["text"]
+        assert "'names' must be those of the coefficients" in world.finish(names=bad).text
     assert world.finish(names=names).kind == "finished"
     told = json.loads((world.site.results / "trial.json").read_text())
     assert all(name.isprintable() for name in told["names"])
@@ -526,23 +526,23 @@ def test_a_name_that_is_a_path_and_records_that_are_no_orders_are_refused(tmp_pa
     for name in ("../../etc/x", "a/b", "", "x" * 100, "\x1b[2J"):
         answer = world.describe(name=name)
         assert answer.kind == "refusal"
-        assert answer.meta["experiment"].isprintable()
+        assert answer.experiment.isprintable()
     reply = Hostile(tmp_path / "b", gaussian_table(60))
     reply.begin()
-    assert world.handler.answer(reply.work()).kind == "refusal"
-    assert world.handler.answer("nonsense").kind == "refusal"
+    for body in (b"", b"nonsense", encode(reply.work())):
+        assert decode(world.handler.respond(body), Answers).kind == "refusal"
 
 
 def test_a_person_must_allow_a_run_where_the_policy_says_so(tmp_path):
     world = Hostile(tmp_path, gaussian_table(60), approve_runs=True)
     first = world.describe(rounds=50)
-    assert first.meta["reason"] == "approval"
+    assert first.reason == "approval"
     assert list(waiting(world.site.folder)) == ["trial"]
     with pytest.raises(NetworkError, match="does not wait for anybody"):
         allow(world.site.folder, "other")
     words = allow(world.site.folder, "trial")
     assert "at most 50 rounds" in " ".join(words)
-    assert world.describe(rounds=2000).meta["reason"] == "approval"  # other terms than were allowed
+    assert world.describe(rounds=2000).reason == "approval"  # other terms than were allowed
     assert world.describe(rounds=50).kind == "description"
     assert world.standardise().kind == "sums"
 
@@ -550,7 +550,7 @@ def test_a_person_must_allow_a_run_where_the_policy_says_so(tmp_path):
 @pytest.mark.parametrize("kind", ["standardise", "measure", "work", "finish"])
 def test_orders_of_runs_that_the_site_does_not_know_are_refused(tmp_path, kind):
     world = Hostile(tmp_path, gaussian_table(60))
-    assert getattr(world, kind)().meta["reason"] == "data"
+    assert getattr(world, kind)().reason == "data"
 
 
 def test_every_answer_has_an_entry_and_nothing_leaves_when_the_disk_is_full(tmp_path, monkeypatch):
@@ -566,7 +566,7 @@ def test_every_answer_has_an_entry_and_nothing_leaves_when_the_disk_is_full(tmp_
     monkeypatch.setattr(chain, "append", full)
     for answer in (world.work(), world.finish(), world.describe()):
         assert answer.kind == "refusal"
-        assert "no space left" in answer.meta["text"]
+        assert "no space left" in answer.text
     monkeypatch.undo()
     assert world.work().kind == "reply"
 
@@ -597,7 +597,7 @@ def test_a_control_variate_beyond_the_range_of_sums_is_no_reason_to_refuse_the_e
     past = world.averaged(order, world.answer(order), np.full(6, 1e30))
     assert world.finish(**past).kind == "finished"
     for mean in (1e25, 1.0):
-        assert world.finish(**past | {"acked_mean": np.full((1, 6), mean)}).kind == "refusal"
+        assert world.finish(**past | {"means": np.full((1, 6), mean)}).kind == "refusal"
 
 
 def test_refused_coordinates_tell_mean_and_deviation_no_finer_than_a_power_of_two():
@@ -627,8 +627,8 @@ def test_what_is_wrong_with_a_table_stays_in_the_sites_log(tmp_path):
     world = Hostile(tmp_path, table)
     world.table.write_text(world.table.read_text().replace(f"{table[7, 2]:.17g}", "carcinoma", 1))
     said = world.describe()
-    assert said.meta["reason"] == "data"
-    assert said.meta["text"] == "this site cannot read its data or its files; its own log says why"
+    assert said.reason == "data"
+    assert said.text == "this site cannot read its data or its files; its own log says why"
     assert any("carcinoma" in line or "x2" in line for line in world.lines)
 
 

@@ -54,7 +54,17 @@ def run(method, rounds, **options):
     )
     secrets, rng = pair_secrets(SITES), np.random.default_rng(3)
     runs = {
-        site: SiteRun(site, "t", pulling_apart(c), settings.coding, secrets[site], True, rounded_noise(rng), method)
+        site: SiteRun(
+            site,
+            settings.sites,
+            "t",
+            pulling_apart(c),
+            settings.coding,
+            secrets[site],
+            True,
+            rounded_noise(rng),
+            method,
+        )
         for c, site in enumerate(SITES)
     }
     state, sites, path = ServerState.start(settings, D), {}, []
@@ -62,7 +72,7 @@ def run(method, rounds, **options):
         state, orders = open_round(state, SITES)
         for site, work in orders.items():
             sites[site], answer = client_step(sites.get(site), work, runs[site])
-            state, reason = accept(state, site, answer.record())
+            state, reason = accept(state, site, answer)
             assert reason is None
         state, closed = close_round(state)
         assert closed.averaged, closed.why
@@ -162,7 +172,7 @@ def test_residuals_of_replies_that_were_not_averaged_are_not_used():
         name="e", method="fedlsa", step_size=0.5, local_steps=5, rounds=9, sites=("a", "b"), quantise=8, clip=20.0,
         min_sites=1,
     )  # fmt: skip
-    site = SiteRun("a", "t", pulling_apart(0), settings.coding, method="fedlsa")
+    site = SiteRun("a", settings.sites, "t", pulling_apart(0), settings.coding, method="fedlsa")
     state = ServerState.start(settings, D)
     state, orders = open_round(state, ["a", "b"])
     held, one = client_step(None, orders["a"], site)
@@ -171,7 +181,7 @@ def test_residuals_of_replies_that_were_not_averaged_are_not_used():
     state, orders = open_round(state, ["a", "b"])
     held, other = client_step(held, orders["a"], site)
     np.testing.assert_array_equal(one.share, other.share)
-    state, _ = accept(state, "a", other.record())
+    state, _ = accept(state, "a", other)
     state, closed = close_round(state)
     assert closed.averaged
     residual = held.next_residual

@@ -2,16 +2,14 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from memory_world import MemoryWorld, by_hand
+from msgspec.structs import replace
 
 from fedlsa.errors import NetworkError, SiteDataError
 from fedlsa.network.coordinator.run_loop import complete_run
-from fedlsa.network.protocol.agreed_design import AgreedDesign
-from fedlsa.network.protocol.records import Record
 
 
 class Living(MemoryWorld):
@@ -35,7 +33,7 @@ def test_a_living_site_that_loses_its_state_folder_comes_back_into_the_run(tmp_p
     world, lost = Living(tmp_path), []
 
     def lose(site, answer):
-        if site == "site-2" and answer.kind == "reply" and answer.meta["round"] == 3 and not lost:
+        if site == "site-2" and answer.kind == "reply" and answer.round == 3 and not lost:
             lost.append(site)
             shutil.rmtree(world.folder(site) / "state")
             return None
@@ -57,7 +55,7 @@ def test_a_lie_about_rows_buys_no_more_than_the_cap(tmp_path):
 
     def lie(site, answer):
         if site == "site-4" and answer.kind == "description":
-            return Record(answer.kind, answer.meta | {"rows": 2**62}, answer.arrays)
+            return replace(answer, rows=2**62)
         return answer
 
     world.meddle = lie
@@ -75,9 +73,8 @@ def test_names_of_columns_from_a_hostile_site_reach_no_screen(tmp_path, curse, l
 
     def cursed(site, answer):
         if answer.kind == "description" and site in world.network.sites[:liars]:
-            said = AgreedDesign.from_text(answer.meta["design"])
-            said = replace(said, columns=(f"{curse}all sites agree", *said.columns[1:]))
-            return Record(answer.kind, answer.meta | {"design": said.text()}, answer.arrays)
+            said = replace(answer.design, columns=(f"{curse}all sites agree", *answer.design.columns[1:]))
+            return replace(answer, design=said)
         return answer
 
     world.meddle = cursed

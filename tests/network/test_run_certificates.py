@@ -9,8 +9,7 @@ from fedlsa.network.coordinator.agreement import Inquiry
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import certificates, enrolment, setup
 from fedlsa.network.folder.config import Network, SiteFolder
-from fedlsa.network.protocol.messages import Describe
-from fedlsa.network.protocol.run_settings import RunTerms, StartOptions
+from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.orders import mask_secrets
 
 
@@ -60,7 +59,7 @@ def change_keys(network, site):
 
 
 def terms(inquiry):
-    return RunTerms.from_text(Describe.from_record(inquiry.describe("site-1")).terms)
+    return inquiry.describe("site-1").terms
 
 
 def test_a_run_waits_until_every_site_is_approved_and_says_for_whom(world):

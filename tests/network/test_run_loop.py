@@ -1,15 +1,16 @@
 """A run from its first question to its end, over a transport in memory: the sites, their disks, and the files."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
 import shutil
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from memory_world import ETA, D, H, MemoryWorld, by_hand
+from msgspec.structs import replace
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError
@@ -17,7 +18,7 @@ from fedlsa.network.coordinator.commands import outcome, status, stop
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import amount, line, standing, summary, table, unfinished
 from fedlsa.network.protocol.messages import Refusal
-from fedlsa.network.protocol.records import Record
+from fedlsa.network.protocol.records import MalformedError
 from fedlsa.network.site import facts as table_module
 from fedlsa.network.site.site_data import scale_from_json
 
@@ -90,7 +91,7 @@ def test_a_coordinator_that_dies_after_any_answer_goes_on_to_the_same_bits(world
 
     def watch(site, answer):
         if answer.kind == "reply":
-            asked.setdefault((site, answer.meta["round"]), set()).add(answer.arrays["share"].tobytes())
+            asked.setdefault((site, answer.round), set()).add(answer.share.tobytes())
         return answer
 
     world.meddle = watch
@@ -107,7 +108,7 @@ def test_after_a_site_lost_its_state_all_begin_again_and_the_sum_stays_zero(worl
     run, lost = world.start(**by_hand(6)), []
 
     def lose(site, answer):
-        if site == "site-2" and answer.kind == "reply" and answer.meta["round"] == 3 and not lost:
+        if site == "site-2" and answer.kind == "reply" and answer.round == 3 and not lost:
             lost.append(site)
             shutil.rmtree(world.folder(site) / "state")
             return None
@@ -131,7 +132,7 @@ def test_a_site_that_sends_nonsense_is_named_put_aside_and_the_run_goes_on_witho
     def spoil(site, answer):
         if site != "site-4" or answer.kind != "reply":
             return answer
-        return Record(answer.kind, answer.meta, {"share": np.zeros((D + answer.meta["round"], 8), np.int16)})
+        return replace(answer, share=np.zeros((D + answer.round, 8), np.int16))
 
     world.meddle = spoil
     complete_run(world.network, run, world)
@@ -148,7 +149,7 @@ def test_it_is_said_why_the_sum_of_control_variates_is_not_known(world):
     run = world.start(**by_hand(4, absence="freeze", patience=1, min_sites=3))
 
     def leave(site, answer):
-        if answer.kind == "reply" and answer.meta["round"] == 2:
+        if answer.kind == "reply" and answer.round == 2:
             world.absent.add("site-4")
         return answer
 
@@ -196,9 +197,9 @@ def test_one_hostile_site_in_a_sum_stops_the_run_but_never_owns_its_result(world
 
     def poison(site, answer):
         if site == "site-4" and answer.kind == "reply":
-            share = answer.arrays["share"].copy()
+            share = answer.share.copy()
             share[:, 6] += 1000  # adds about 2e16 to every coordinate of the sum
-            return Record(answer.kind, answer.meta, {"share": share})
+            return replace(answer, share=share)
         return answer
 
     world.meddle = poison
@@ -210,7 +211,7 @@ def test_one_hostile_site_in_a_sum_stops_the_run_but_never_owns_its_result(world
 def test_a_run_about_another_task_is_refused_by_the_site(world):
     run = world.start(**by_hand(1))
     other = fl.Regression("y", intercept=False, standardise=False, ridge=0.5)
-    world.sites["site-1"] = replace(world.sites["site-1"], task=other)
+    world.sites["site-1"] = dataclasses.replace(world.sites["site-1"], task=other)
     with pytest.raises(NetworkError, match="site-1 refused: the run must be about the task"):
         complete_run(world.network, run, world)
 
@@ -234,7 +235,7 @@ def _in_run(found, theta):
 
 def test_a_stopped_run_keeps_what_it_has(world):
     run = world.start(**by_hand(50))
-    world.meddle = lambda site, answer: (run.ask_to_stop() if answer.meta.get("round") == 2 else None) or answer
+    world.meddle = lambda site, answer: (run.ask_to_stop() if answer.round == 2 else None) or answer
     complete_run(world.network, run, world)
     assert run.read("result.json")["averages"] == 2
     assert "it was stopped" in "\n".join(summary(outcome(world.network.folder)))
@@ -281,7 +282,7 @@ def test_a_damaged_state_is_put_aside_and_the_site_begins_again(world):
     run, spoilt = world.start(**by_hand(5)), []
 
     def spoil(site, answer):
-        if site == "site-3" and answer.kind == "reply" and answer.meta["round"] == 2 and not spoilt:
+        if site == "site-3" and answer.kind == "reply" and answer.round == 2 and not spoilt:
             spoilt.append(world.folder(site) / "state" / "trial.npz")
             spoilt[0].write_bytes(b"nonsense")
         return answer
@@ -308,9 +309,9 @@ def test_a_mean_longer_than_noise_explains_is_not_averaged(world):
 
     def poison(site, answer):
         if site == "site-4" and answer.kind == "reply":
-            share = answer.arrays["share"].copy()
+            share = answer.share.copy()
             share[:, 4] += 1  # adds 1 to every coordinate
-            return Record(answer.kind, answer.meta, {"share": share})
+            return replace(answer, share=share)
         return answer
 
     world.meddle = poison
@@ -324,7 +325,7 @@ def test_a_measurement_that_cannot_be_is_named_and_asked_for_again(world):
     def lie(site, answer):
         if site == "site-4" and answer.kind == "measurement" and len(seen) < 2:
             seen.append(site)
-            return Record(answer.kind, answer.meta | {"rows": 0}, answer.arrays)
+            return MalformedError("'rows' must be positive; got 0")
         return answer
 
     world.meddle = lie
@@ -340,8 +341,8 @@ def test_a_site_that_is_away_for_good_is_left_behind_and_one_that_returns_belong
 
     def leave(site, answer):
         if answer.kind == "reply":
-            seen.append((site, answer.meta["round"]))
-            world.absent = {"site-2"} if 3 <= answer.meta["round"] <= 8 else set()
+            seen.append((site, answer.round))
+            world.absent = {"site-2"} if 3 <= answer.round <= 8 else set()
         return answer
 
     world.meddle = leave
@@ -355,7 +356,7 @@ def test_a_site_that_is_away_for_good_is_left_behind_and_one_that_returns_belong
 
 def test_what_somebody_else_writes_cannot_reach_a_terminal(world):
     def curse(site, answer):
-        return Refusal("trial", 0, 0, "data", "\x1b[2J[/foo]" + "x" * 5000).record()
+        return Refusal("trial", 0, 0, "data", "\x1b[2J[/foo]" + "x" * 5000)
 
     world.meddle = curse
     with pytest.raises(NetworkError) as error:

@@ -22,8 +22,8 @@ import numpy as np
 from .. import checks
 from ..errors import NetworkError, ResultFileError
 from ..files import reason, sync_folder, write
-from .protocol.records import Arrays
 
+Arrays = dict[str, np.ndarray[Any, Any]]
 CHECKSUM = "checksum"
 SECRET = 0o600  # only its owner reads and writes it
 OTHERS = 0o077  # what a group and everybody else may do

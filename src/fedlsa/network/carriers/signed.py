@@ -1,6 +1,6 @@
-"""Records over any carrier: every order and every answer is signed, and an answer names the very order it answers.
+"""Messages over any carrier: every order and every answer is signed, and an answer names the very order it answers.
 
-The coordinator signs with the network's signing key, a site with the key of its certificate. Before an answer's record
+The coordinator signs with the network's signing key, a site with the key of its certificate. Before an answer's body
 stands the digest of the order, so what a site said to an earlier order, of this run or of another, is no answer to this
 one; and what was signed for one site, or as an order, is nothing for another site, or as an answer (records.py).
 """
@@ -16,7 +16,8 @@ from ...errors import MessageError
 from ...theory.threads import one_blas_thread
 from ..folder.certificates import private_key, public_key
 from ..folder.config import Network, SiteFolder
-from ..protocol.records import Record, pack, sign, unpack, verify
+from ..protocol.messages import Answer, Answers, Order
+from ..protocol.records import decode, encode, sign, verify
 from . import Carrier
 
 DIGEST_BYTES = hashlib.sha256().digest_size
@@ -49,9 +50,9 @@ class SignedTransport:
         """The sites that can be reached."""
         return self.carrier.present()
 
-    def ask(self, orders: Mapping[str, Record], deadline: float) -> Iterator[tuple[str, Record | MessageError]]:
+    def ask(self, orders: Mapping[str, Order], deadline: float) -> Iterator[tuple[str, Answer | MessageError]]:
         """Send orders; what comes back, once per site; what cannot be believed is a MessageError."""
-        bodies = {site: pack(record) for site, record in orders.items()}
+        bodies = {site: encode(order) for site, order in orders.items()}
         sealed = {site: sign(self.key, "order", self.network, site, body) for site, body in bodies.items()}
         for site, answer in self.carrier.ask(sealed, deadline):
             try:
@@ -59,20 +60,20 @@ class SignedTransport:
             except MessageError as error:
                 yield site, error
 
-    def _read(self, site: str, order: bytes, sealed: bytes) -> Record:
+    def _read(self, site: str, order: bytes, sealed: bytes) -> Answer:
         certificate = self.certificate(site)
         if certificate is None:
             raise MessageError(f"{site} has no approved certificate any more")
         body = verify(_public_key(certificate), "answer", self.network, site, sealed)
         if body[:DIGEST_BYTES] != hashlib.sha256(order).digest():
             raise MessageError(f"the answer of {site} must be to the order that it was sent; it is to another one")
-        return unpack(body[DIGEST_BYTES:])
+        return decode(body[DIGEST_BYTES:], Answers)
 
 
 class SignedSite:
     """A site's answers as a carrier wants them: bytes in, bytes out. Orders that the coordinator did not sign raise."""
 
-    def __init__(self, site: SiteFolder, answer: Callable[[Record], Record]) -> None:
+    def __init__(self, site: SiteFolder, answer: Callable[[bytes], bytes]) -> None:
         self.site, self.answer = site, answer
         self.key: Any = private_key(site.key.read_bytes())
         self.coordinator: Any = public_key(site.signing_public.read_bytes())
@@ -82,5 +83,5 @@ class SignedSite:
         name, network = self.site.name, self.site.network
         order = verify(self.coordinator, "order", network, name, sealed)
         with one_blas_thread():  # links and pages have threads beside this one
-            body = hashlib.sha256(order).digest() + pack(self.answer(unpack(order)))
+            body = hashlib.sha256(order).digest() + self.answer(order)
         return sign(self.key, "answer", network, name, body)

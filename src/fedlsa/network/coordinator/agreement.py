@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from importlib import metadata
 from typing import Any, Protocol, TypeVar
 
@@ -21,8 +19,8 @@ from ..disk import read_json, write_json
 from ..folder.certificates import check_site
 from ..folder.config import Network, task_text
 from ..protocol.agreed_design import AgreedDesign, PlanNumbers, common_design, look_alikes, plan_numbers
-from ..protocol.messages import Describe, Description, Measure, Measurement, Refusal, Standardise, Sums
-from ..protocol.records import Message, Record, printable
+from ..protocol.messages import Answer, Describe, Description, Measure, Measurement, Order, Refusal, Standardise, Sums
+from ..protocol.records import printable
 from ..protocol.ring import STATISTICS, Limbs, add, from_share, to_floats
 from ..protocol.run_settings import RunSettings, RunTerms, StartOptions
 from ..protocol.server import ServerState
@@ -38,17 +36,17 @@ PRESENCE_POLL = 0.2  # seconds between looks for sites that are not there
 MEMBERS = "certificates.json"  # of a run: its sites, with their certificates
 ASK_AGAIN = 5.0  # seconds between questions to a site where a person has to allow the run first
 MAX_RECEIPT = 2000  # characters
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=Answer)
 
 
 class Transport(Protocol):
-    """What carries records between coordinator and sites (carriers/signed.py, over any carrier)."""
+    """What carries messages between coordinator and sites (carriers/signed.py, over any carrier)."""
 
     def present(self) -> tuple[str, ...]:
         """The sites that can be reached."""
         ...
 
-    def ask(self, orders: Mapping[str, Record], deadline: float) -> Iterator[tuple[str, Record | MessageError]]:
+    def ask(self, orders: Mapping[str, Order], deadline: float) -> Iterator[tuple[str, Answer | MessageError]]:
         """Send orders; what comes back within `deadline` seconds, once per site."""
         ...
 
@@ -86,16 +84,15 @@ class Inquiry:
             self.run.note("waiting", text=text, present=len(here))
         time.sleep(seconds)
 
-    def ask(self, orders: Mapping[str, Record], deadline: float) -> Iterator[tuple[str, Record | MessageError]]:
+    def ask(self, orders: Mapping[str, Order], deadline: float) -> Iterator[tuple[str, Answer | MessageError]]:
         """The transport's answers; receipts are kept."""
         for site, answer in self.transport.ask(orders, deadline):
-            receipt = answer.meta.get("receipt") if isinstance(answer, Record) else None
-            if isinstance(receipt, str) and 0 < len(receipt) <= MAX_RECEIPT:
-                self.receipts[site] = receipt
+            if isinstance(answer, Answer) and 0 < len(answer.receipt) <= MAX_RECEIPT:
+                self.receipts[site] = answer.receipt
             yield site, answer
 
-    def ask_all(self, order: Callable[[str], Record], read: Callable[[Record], M]) -> list[M] | None:
-        """One good answer of every site, however long it takes; a site that says no ends the run. None: stopped."""
+    def ask_all(self, order: Callable[[str], Order], kind: type[M]) -> list[M] | None:
+        """One answer of this kind of every site, however long it takes; a no ends the run. None: stopped."""
         out: dict[str, M] = {}
         errors: dict[str, str] = {}
         while not self.run.stopping:
@@ -107,12 +104,13 @@ class Inquiry:
                 try:
                     if isinstance(answer, MessageError):
                         raise answer
-                    if answer.kind != Refusal.KIND:
-                        out[site] = read(answer)
+                    if isinstance(answer, kind):
+                        out[site] = answer
                         continue
-                    said = Refusal.from_record(answer)
-                    if said.reason != "approval":
-                        raise NetworkError(f"{site} refused: {printable(said.text)}")
+                    if not isinstance(answer, Refusal):
+                        raise MessageError(f"the answer must be a {kind.KIND}; got a {answer.kind}")
+                    if answer.reason != "approval":
+                        raise NetworkError(f"{site} refused: {printable(answer.text)}")
                     pause = ASK_AGAIN
                 except MessageError as error:  # it is asked again; who looks sees which site holds the run up
                     if errors.get(site) != (text := printable(error)):  # said once, for a site could fill the disk
@@ -123,7 +121,7 @@ class Inquiry:
                 self.wait_for(", ".join(left) + person, pause)
         return None
 
-    def describe(self, site: str) -> Record:
+    def describe(self, site: str) -> Describe:
         """The order that tells a site what the run is: all the same, but for the receipt of its own ledger."""
         o, n = self.options, self.network
         terms = RunTerms(
@@ -136,11 +134,10 @@ class Inquiry:
             sites=n.sites,
             certificates=self._certificates(),
             rounds=o.rounds or 0,
-            moments=True,
             receipts=((site, self.receipts[site]),) if site in self.receipts else (),
             program=metadata.version("fedlsa"),
         )
-        return Describe(self.run.name, terms.text()).record()
+        return Describe(self.run.name, terms)
 
     def _certificates(self) -> tuple[str, ...]:
         """The certificates of all sites as they were when the run began: its terms stay when one is renewed or revoked.
@@ -179,10 +176,10 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         with_.wait_for(", ".join(missing))
     if run.stopping:
         return None
-    described = with_.ask_all(with_.describe, Description.from_record)
+    described = with_.ask_all(with_.describe, Description)
     if described is None:
         return None
-    design = common_design([AgreedDesign.from_text(said.design) for said in described], sites)
+    design = common_design([said.design for said in described], sites)
     names = list(coefficient_names(task, Columns(design.columns, (), "", levels=design.levels)))
     formula = design_of(task, design.levels)
     for text in (*look_alikes(design)[:10], *map(printable, formula.cautions if formula is not None else ())):
@@ -191,8 +188,8 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     weights = weights_of(rows, weight, options.max_weight)
     sums = None
     if task.scaled:
-        order = Standardise(run.name, **_everybody(sites, weights), design=design.text()).record()
-        answers = with_.ask_all(lambda site: order, Sums.from_record)
+        order = Standardise(run.name, **_everybody(sites, weights), design=design)
+        answers = with_.ask_all(lambda site: order, Sums)
         if answers is None:
             return None
         sums = _total([answer.share for answer in answers])
@@ -204,10 +201,12 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         "rows": dict(zip(sites, rows, strict=True)),
         "weights": weights.tolist(),
     }
-    coordinates = measure(with_, terms).record()
-    measured = with_.ask_all(lambda site: coordinates, partial(Measurement.from_record, dim=scale.dim))
+    coordinates = measure(with_, terms)
+    measured = with_.ask_all(lambda site: coordinates, Measurement)
     if measured is None:
         return None
+    if wrong := [site for site, m in zip(sites, measured, strict=True) if m.b is not None and len(m.b) != scale.dim]:
+        raise NetworkError(f"{wrong[0]} must share moments of {scale.dim} coefficients; it shares others")
     numbers = plan_numbers(to_floats(_total([answer.share for answer in measured]), STATISTICS.unit))
     try:
         settings, plan = _settings(with_, measured, numbers, weights, scale.dim)
@@ -233,12 +232,12 @@ def measure(with_: Inquiry, terms: Agreement) -> Measure:
     """The order that tells a site the run's coordinates."""
     everybody = _everybody(with_.network.sites, np.array(terms["weights"]))
     coordinates = vars(scale_from_json(terms["scale"]))
-    return Measure(with_.run.name, **everybody, design=terms["design"], **coordinates, moments=True)
+    return Measure(with_.run.name, **everybody, design=AgreedDesign.from_text(terms["design"]), **coordinates)
 
 
 def _everybody(sites: Sequence[str], weights: Floats) -> dict[str, Any]:
     """What an order says of a sum over all sites."""
-    return {"sites": json.dumps(list(sites)), "weights": weights}
+    return {"sites": tuple(sites), "weights": weights}
 
 
 def _total(shares: Sequence[Limbs]) -> list[int]:

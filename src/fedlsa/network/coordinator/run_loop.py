@@ -1,4 +1,4 @@
-"""A run from its first question to its last message, over any transport that carries records to sites and back.
+"""A run from its first question to its last message, over any transport that carries messages to sites and back.
 
 First names, coordinates and a plan are settled with all sites (agreement.py); then rounds, each stored before the next;
 then all get the estimate. A coordinator that was killed begins again where the stored files say.
@@ -6,7 +6,6 @@ then all get the estimate. A coordinator that was killed begins again where the 
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from ...errors import MessageError, NetworkError
 from ..folder.config import Network
 from ..protocol.messages import Finished, Refusal
 from ..protocol.privacy import promise
-from ..protocol.records import Record, printable
+from ..protocol.records import MalformedError, printable
 from ..protocol.ring import VECTORS
 from ..protocol.server import (
     DOWN_BYTES,
@@ -33,10 +32,11 @@ from ..protocol.server import (
     sum_of_controls,
 )
 from ..site.site_data import scale_from_json
-from .agreement import Agreement, Inquiry, Transport, agree, measure
+from .agreement import PRESENCE_POLL, Agreement, Inquiry, Transport, agree, measure
 from .run_plan import error_left, settled
 from .runs import RunFolder
 
+FIRST_PAUSE = 0.1  # seconds, doubled for every round in vain up to the options' grace
 RETURN_POLL = 30.0  # seconds between invitations of sites that are connected and did not answer
 FINISH_DEADLINE = 20.0  # seconds in which sites may take the last message
 TRUSTED = 1e-6  # of theta: what the sum of control variates may move it by in a round
@@ -91,12 +91,12 @@ class RunLoop(Inquiry):
 
     def _inform(self, terms: Agreement) -> None:
         """Tell sites that have lost it what the run is."""
-        coordinates = measure(self, terms).record()
+        coordinates = measure(self, terms)
         for order in (self.describe, lambda site: coordinates) if self.uninformed else ():
             orders = {site: order(site) for site in sorted(self.uninformed)}
             for site, answer in self.ask(orders, self.options.deadline):
-                if isinstance(answer, Record) and answer.kind == Refusal.KIND:
-                    self.run.note("refused", site=site, text=printable(answer.meta.get("text")))
+                if isinstance(answer, Refusal):
+                    self.run.note("refused", site=site, text=printable(answer.text))
         self.uninformed.clear()
 
     def _present(self, state: ServerState) -> tuple[str, ...]:
@@ -104,6 +104,10 @@ class RunLoop(Inquiry):
         s, end = state.settings, time.monotonic() + self.options.grace
         need, gone = s.least(len(s.sites)), dict(zip(s.sites, state.gone.tolist(), strict=True))
         aside = {site for site, away in zip(s.sites, state.aside.tolist(), strict=True) if away}
+        if len(s.sites) - len(aside) < need:
+            left = f"{need} sites are needed, and {', '.join(sorted(aside))} broke the protocol and are asked no more"
+            raise NetworkError(f"the run cannot go on: {left}")
+        self._pause(state.attempts)
         while not self.run.stopping:
             here = [site for site in self.transport.present() if site in gone and site not in aside]
             missing = [site for site in s.sites if site not in here and site not in aside and not gone[site]]
@@ -116,6 +120,12 @@ class RunLoop(Inquiry):
                 return tuple(here)
             self.wait_for(", ".join(missing) if missing else f"{need} sites")
         return ()
+
+    def _pause(self, attempts: int) -> None:
+        """After rounds in vain: a full disk or a site that refuses gets time, as one that is away does."""
+        end = time.monotonic() + min(self.options.grace, FIRST_PAUSE * 2.0 ** min(attempts, 30)) * (attempts > 0)
+        while time.monotonic() < end and not self.run.stopping:
+            time.sleep(min(PRESENCE_POLL, max(end - time.monotonic(), 0.0)))
 
     def _round(self, state: ServerState, terms: Agreement) -> ServerState:
         """One round: open it, collect, close it."""
@@ -130,16 +140,15 @@ class RunLoop(Inquiry):
             state, orders = open_round(state, here)
             run.save(state)  # what was averaged before, and what is asked for now
         began = time.monotonic()
-        records = {site: order.record() for site, order in orders.items()}
-        for site, answer in self.ask(records, self.options.deadline):
-            if isinstance(answer, MessageError):
+        for site, answer in self.ask(orders, self.options.deadline):
+            if isinstance(answer, MessageError) and not isinstance(answer, MalformedError):
                 run.note("refused", round=state.opened, site=site, text=printable(answer))
                 continue
             state, reason = accept(state, site, answer)
             if reason is None:
                 continue
             run.note("refused", round=state.opened, site=site, text=printable(reason))
-            why = answer.meta.get("reason") if answer.kind == Refusal.KIND else None
+            why = answer.reason if isinstance(answer, Refusal) else None
             if why == "data":
                 self.uninformed.add(site)
             if why == "policy" and state.averages == 0:  # it would refuse every round
@@ -166,13 +175,10 @@ class RunLoop(Inquiry):
 
     def _finish(self, state: ServerState, terms: Agreement) -> dict[str, Any]:
         """Tell all sites the estimate; who was told, and whether their control variates really sum to 0."""
-        last = {site: message.record() for site, message in finish(state, json.dumps(terms["names"])).items()}
-        shares = {}
-        for site, answer in self.ask(last, FINISH_DEADLINE):
-            if isinstance(answer, Record) and answer.kind == Finished.KIND:
-                share = Finished.from_record(answer).share
-                if share.shape == (state.dim, VECTORS.limbs):
-                    shares[site] = share
+        last, shares = finish(state, terms["names"]), {}
+        for site, answer in self.ask(last, FINISH_DEADLINE):  # whatever comes, the estimate is not lost
+            if isinstance(answer, Finished) and answer.share.shape == (state.dim, VECTORS.limbs):
+                shares[site] = answer.share
         frozen = state.settings.absence == "freeze" and bool(state.gone.any())
         whole = shares.keys() == last.keys() and last and not frozen
         total = sum_of_controls(list(shares.values()), VECTORS.unit) if whole else None

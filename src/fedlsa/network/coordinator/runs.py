@@ -22,11 +22,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...errors import NetworkError
 from .. import audit
 from ..disk import load_state, read_json, save_state, write_json
 from ..folder.config import Network
 from ..processes import stamp
+from ..protocol.records import decode, encode
 from ..protocol.run_settings import StartOptions
 from ..protocol.server import ServerState
 
@@ -136,11 +139,11 @@ class RunFolder:
     def load(self) -> ServerState | None:
         """The stored state; None before the first."""
         arrays = load_state(self.folder / "state.npz")
-        return None if arrays is None else ServerState.from_arrays(arrays)
+        return None if arrays is None else decode(arrays["state"].tobytes(), ServerState)
 
     def save(self, state: ServerState) -> None:
         """Store the state; when this returns it is on the disk."""
-        save_state(self.folder / "state.npz", state.arrays())
+        save_state(self.folder / "state.npz", {"state": np.frombuffer(encode(state), np.uint8)})
 
     def read(self, name: str) -> dict[str, Any] | None:
         """One of the JSON files, or None."""

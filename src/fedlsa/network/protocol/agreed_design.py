@@ -7,63 +7,60 @@ A site holds what comes back against its own table before it uses it (`chosen`).
 
 from __future__ import annotations
 
-import json
+import math
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import repeat
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
+import msgspec
 import numpy as np
 
 from ...errors import MessageError, SiteDataError
 from ...fitting.columns import Columns
-from ...fitting.design import MAX_LEVELS, Levels, agree_levels
+from ...fitting.design import MAX_LEVELS, agree_levels
 from ...fitting.formulas import kind_of
 from ...fitting.sums import Summary
 from ...fitting.tasks import Regression, Task
-from .records import printable
+from .records import Struct, printable
 
 MAX_LENGTH = 200  # characters of a level
-LEVEL_KINDS = (str, int, float, bool)
 
 
-@dataclass(frozen=True)
-class AgreedDesign:
+class AgreedDesign(Struct, frozen=True, eq=True):
     """columns : of the features or states, in the order of the coefficients; levels : of each categorical column."""
 
     columns: tuple[str, ...]
-    levels: Levels = ()
+    levels: tuple[tuple[str, tuple[str | int | float | bool, ...]], ...] = ()
 
     def text(self) -> str:
-        """JSON, for the wire: one text for one design."""
-        return json.dumps({"columns": self.columns, "levels": self.levels}, sort_keys=True)
+        """JSON, for files: one text for one design."""
+        return msgspec.json.encode(self).decode()
 
     @classmethod
-    def from_text(cls, text: str, what: str = "design") -> Self:
-        """What `text` wrote, read strictly: anything else is a MessageError; what : the field, for errors."""
+    def from_text(cls, text: str) -> Self:
+        """What `text` wrote, read strictly: anything else is a MessageError."""
         try:
-            said = json.loads(text)
-            levels = tuple((_text(column), tuple(map(_level, listed))) for column, listed in said["levels"])
-            out = cls(tuple(map(_text, said["columns"])), levels)
-            if not out.columns or len({*out.columns}) < len(out.columns):
-                raise ValueError("columns must be named once each")
-            if len({column for column, _ in levels}) < len(levels):
-                raise ValueError("levels must be those of different columns")
-            for column, listed in levels:
-                if (
-                    not 0 < len(listed) <= MAX_LEVELS
-                    or len({*listed}) < len(listed)
-                    or len({*map(kind_of, listed)}) > 1
-                ):
-                    rule = f"must have 1 to {MAX_LEVELS} levels, of one kind and different"
-                    raise ValueError(f"{printable(column)!r} {rule}; it has {len(listed)}")
-            if out.text() != text:
-                raise ValueError("it is written in another way")
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise MessageError(f"{what!r} must be columns and levels as this version has them: {error}") from None
-        return out
+            return msgspec.json.decode(text, type=cls)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise MessageError(f"'design' must be columns and levels as this version has them: {error}") from None
+
+    def check(self) -> None:
+        if not self.columns or len({*self.columns}) < len(self.columns):
+            raise MessageError("'design' must name columns, each once")
+        if len({column for column, _ in self.levels}) < len(self.levels):
+            raise MessageError("'design' must have the levels of different columns")
+        for value in (*self.columns, *(v for column, listed in self.levels for v in (column, *listed))):
+            if (isinstance(value, str) and len(value) > MAX_LENGTH) or (
+                isinstance(value, float) and not math.isfinite(value)
+            ):
+                raise MessageError(f"'design' must have names of at most {MAX_LENGTH} characters, and finite levels")
+        for column, listed in self.levels:
+            if not 0 < len(listed) <= MAX_LEVELS or len({*listed}) < len(listed) or len({*map(kind_of, listed)}) > 1:
+                rule = f"must have 1 to {MAX_LEVELS} levels, of one kind and different"
+                raise MessageError(f"{printable(column)!r} {rule}; it has {len(listed)}")
 
     @classmethod
     def of(cls, own: Columns) -> Self:
@@ -107,19 +104,6 @@ def look_alikes(design: AgreedDesign) -> list[str]:
                 pair = f"{ascii(other)[:80]} and {ascii(level)[:80]}"
                 out.append(f"{printable(column)!r} has the levels {pair}, which look alike and count as two")
     return out
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str or len(value) > MAX_LENGTH:
-        raise ValueError(f"names must be texts of at most {MAX_LENGTH} characters")
-    value.encode()  # half of a pair of surrogates is no text
-    return value
-
-
-def _level(value: Any) -> Any:
-    if type(value) not in LEVEL_KINDS or value != value or value in (float("inf"), -float("inf")):
-        raise ValueError("levels must be texts, numbers or truth values")
-    return _text(value) if type(value) is str else value
 
 
 # The sums that sites send before the first round, as exact fractions, and what the server reads of them.

@@ -1,47 +1,28 @@
-"""What sites and server say to each other: small frozen dataclasses, carried as records (records.py).
-
-`from_record` trusts nothing: a field that is missing, unknown, of another type, shape or range is a MessageError.
+"""What sites and server say to each other: frozen structs, written and strictly read by records.py.
 
     server: Describe     Standardise  Measure      Work              Finish
     site:   Description  Sums         Measurement  Reply or Refusal  Finished
 
 Every vector that leaves a site is a share (ring.py): with secure aggregation it says nothing by itself, and the server
-learns the sum over the sites of the order. All sites of a sum get the same order, and its digest labels their masks:
-sites that are told different things have masks that do not cancel.
+learns the sum over the sites of the order. All sites of a sum get the same order. Its digest and the head of the run's
+transcript (transcript.py) label their masks: sites that are told different things have masks that do not cancel.
 An answer bears the receipt of the site's ledger, a text of the site's own that the server keeps for it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Annotated, Any
-
-import numpy as np
+from typing import Annotated
 
 from ...checks import Floats
 from ...errors import MessageError
 from .agreed_design import AgreedDesign
-from .records import Integers, Message, Record, structure
+from .records import Bytes, Integers, Message, encode
 from .ring import Limbs
+from .run_settings import RunTerms
+from .transcript import DIGEST
 
-Vector = Annotated[Floats, "d"]
-Columns = Annotated[Floats, "columns"]
-Weights = Annotated[Floats, "m"]
-Share = Annotated[Limbs, np.int16, "n", "limbs"]
-
-
-def names_from(text: str, what: str) -> tuple[str, ...]:
-    """A JSON list of texts, at least one."""
-    try:
-        names = json.loads(text)
-    except (ValueError, RecursionError):
-        names = None
-    if type(names) is not list or not names or any(type(name) is not str for name in names):
-        raise MessageError(f"{what!r} must be a JSON list of texts")
-    return tuple(names)
+Share = Annotated[Limbs, "n", "limbs"]
 
 
 def mark(share: Limbs) -> int:
@@ -49,98 +30,83 @@ def mark(share: Limbs) -> int:
     return int.from_bytes(hashlib.blake2b(share.tobytes(), digest_size=6).digest(), "big")
 
 
-@dataclass(frozen=True, eq=False)
-class Describe(Message):
-    """Asks for what the data are; terms : JSON, what the run is (run_settings.py)."""
-
-    terms: str
+class Order(Message, frozen=True):
+    """Base of what the server says."""
 
 
-@dataclass(frozen=True, eq=False)
-class Description(Message):
+class Answer(Message, frozen=True, kw_only=True):
+    """Base of what a site says."""
+
+    receipt: str = ""
+
+
+class Describe(Order, frozen=True):
+    """Asks for what the data are; terms : what the run is (run_settings.py)."""
+
+    terms: RunTerms
+
+
+class Description(Answer, frozen=True):
     """Rows; design : columns of the features, and levels of those that are categories (agreed_design.py)."""
 
     rows: int
-    design: str
-    receipt: str = ""
+    design: AgreedDesign
 
     def check(self) -> None:
         if self.rows < 1:
             raise MessageError(f"'rows' must be positive; got {self.rows}")
-        AgreedDesign.from_text(self.design)
 
 
-@dataclass(frozen=True, eq=False)
-class Summed(Message):
+class Summed(Order, frozen=True):
     """Base of orders that are answered with a share of a sum.
 
-    sites : JSON list of those in the sum; weights : (m,), their weights, in this order
+    sites : those in the sum; weights : (m,), their weights, in this order
     """
 
-    sites: str
-    weights: Weights
-
-    @cached_property
-    def members(self) -> tuple[str, ...]:
-        """The sites of the sum."""
-        return names_from(self.sites, "sites")
+    sites: tuple[str, ...]
+    weights: Annotated[Floats, "m"]
 
     def weight(self, site: str) -> float:
         """The weight of a site; one that is not in the sum is a MessageError."""
-        if site not in self.members:
+        if site not in self.sites:
             raise MessageError(f"'sites' must name this site, {site}; they do not")
-        return float(self.weights[self.members.index(site)])
+        return float(self.weights[self.sites.index(site)])
 
-    def label(self, context: str = "") -> bytes:
-        """A digest of the order; with the context of the run (SiteRun) it is the label of the masks."""
-        digest = hashlib.sha256(context.encode() + b"\n")
-        record = self.record()
-        for name, value in sorted({**record.meta, **record.arrays}.items()):
-            content = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
-            digest.update(f"{name} {getattr(value, 'shape', '')} {len(content)} ".encode() + content)
-        return digest.digest()
+    def label(self, context: str = "", head: bytes = b"") -> bytes:
+        """A digest of the order; with the context of the run (SiteRun) and its transcript's head, of the masks."""
+        return hashlib.sha256(context.encode() + b"\n" + head + encode(self)).digest()
 
     def check(self) -> None:
-        members = self.members
-        if len(set(members)) < len(members) or self.weights.shape != (len(members),):
+        if not self.sites or len({*self.sites}) < len(self.sites) or self.weights.shape != (len(self.sites),):
             raise MessageError("'sites' must be different names with a weight each")
         if not (self.weights > 0).all() or self.weights.sum() > 1 + 1e-9:
             raise MessageError("'weights' must be above 0 and sum to at most 1")
 
 
-@dataclass(frozen=True, eq=False)
-class Standardise(Summed):
+class Standardise(Summed, frozen=True):
     """Asks for the sums from which the run's coordinates follow (agreed_design.py); design : agreed by all sites."""
 
-    design: str
+    design: AgreedDesign
 
 
-@dataclass(frozen=True, eq=False)
-class Sums(Message):
+class Sums(Answer, frozen=True):
     """A share of the sums that were asked for."""
 
     share: Share
-    receipt: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Measure(Summed):
-    """The coordinates of the run (centre, spread : (k,)) and of what they are (agreed_design.py).
+class Measure(Summed, frozen=True):
+    """The coordinates of the run (centre, spread : (k,)) and of what they are (agreed_design.py)."""
 
-    moments : whether A_c, b_c and noise are asked for
-    """
-
-    design: str
-    centre: Columns
-    spread: Columns
+    design: AgreedDesign
+    centre: Annotated[Floats, "columns"]
+    spread: Annotated[Floats, "columns"]
     y_centre: float
     y_spread: float
     intercept: bool
-    moments: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Measurement(Message):
+class Measurement(Answer, frozen=True):
     """A share of the sums from which a plan follows (agreed_design.py); moments only from a site that shares them.
 
     least_steps, largest_eta : what the site's policy asks of local steps; 0 for any step size
@@ -154,7 +120,6 @@ class Measurement(Message):
     A: Annotated[Floats, "d", "d"] | None = None
     b: Annotated[Floats, "d"] | None = None
     noise_map: Annotated[Floats, "rows", "columns"] | None = None
-    receipt: str = ""
 
     def check(self) -> None:
         if self.rows < 1 or self.least_steps < 1 or self.largest_eta < 0:
@@ -167,46 +132,36 @@ class Measurement(Message):
                 raise MessageError(f"'noise_map' does not fit d = {d}; got shape {self.noise_map.shape}")
 
 
-@dataclass(frozen=True, eq=False)
-class Averaged:
-    """What the server last averaged of a site: the round, 0 if none; the theta that came of it; the share's mark."""
+class Continued(Summed, frozen=True):
+    """Base of orders of a run that has begun: what was averaged since the sites of the sum were last told.
 
-    round: int
-    mean: Floats
-    mark: int
-
-
-@dataclass(frozen=True, eq=False)
-class Acknowledged(Summed):
-    """What the server last averaged of each site of the sum, so that sites can correct xi (client.py).
-
-    generation : of all control variates of the run; a new one begins at xi = 0
-    acked, acked_mark : (m,), the round of this generation that was last averaged of each, 0 if none, and its mark
-    acked_round : (k,), the rounds among them, in increasing order; acked_mean : (k, d), the theta that came of each
+    generation : of all control variates of the run, and of its transcript; a new one begins at xi = 0
+    entries : (k, bytes), those of the transcript (transcript.py) after the first `since`; base : the head before them
+    marks : (m,), of the answer that was last averaged of each site, 0 if none
+    rounds, means : (n,) and (n, d), the theta that came of those averages, for sites that correct xi with it
     """
 
     generation: int
-    theta: Vector
-    acked: Annotated[Integers, np.int64, "m"]
-    acked_mark: Annotated[Integers, np.int64, "m"]
-    acked_round: Annotated[Integers, np.int64, "k"]
-    acked_mean: Annotated[Floats, "k", "d"]
-
-    def averaged(self, site: str) -> Averaged:
-        """What was last averaged of a site."""
-        index = self.members.index(site)
-        round_ = int(self.acked[index])
-        mean = self.acked_mean[self.acked_round == round_][0] if round_ else np.zeros_like(self.theta)
-        return Averaged(round_, mean, int(self.acked_mark[index]))
+    theta: Annotated[Floats, "d"]
+    since: int
+    base: bytes
+    entries: Annotated[Bytes, "k", "bytes"]
+    marks: Annotated[Integers, "m"]
+    rounds: Annotated[Integers, "n"]
+    means: Annotated[Floats, "n", "d"]
 
     def check(self) -> None:
         super().check()
-        if (self.acked < 0).any() or self.acked_round.tolist() != sorted({*self.acked.tolist()} - {0}):
-            raise MessageError("'acked_round' must be the rounds of 'acked', each once; they are not")
+        if len(self.base) != DIGEST or self.rounds.tolist() != sorted({*self.rounds.tolist()}):
+            raise MessageError(f"'base' must have {DIGEST} bytes, and 'rounds' must increase")
+
+    def mean(self, round_: int) -> Floats | None:
+        """The theta that came of a round; None where the order does not tell."""
+        found = self.means[self.rounds == round_]
+        return found[0] if len(found) else None
 
 
-@dataclass(frozen=True, eq=False)
-class Work(Acknowledged):
+class Work(Continued, frozen=True):
     """A round's order: `steps` local steps from theta with step size eta.
 
     gain : of the correction, should the answer be averaged; clip : longest change that may be sent, 0 for any
@@ -224,12 +179,9 @@ class Work(Acknowledged):
             raise MessageError("'round', 'steps' and 'eta' must be positive")
         if self.gain < 0 or self.clip < 0:
             raise MessageError("'gain' and 'clip' must be at least 0")
-        if (self.acked >= self.round).any():
-            raise MessageError(f"'acked' must be below 'round', {self.round}; got {self.acked.max()}")
 
 
-@dataclass(frozen=True, eq=False)
-class Reply(Message):
+class Reply(Answer, frozen=True):
     """A share of w_c (theta_hat_c - theta).
 
     order : the digest of what was answered (Summed.label), for shares to different orders have no sum
@@ -239,14 +191,12 @@ class Reply(Message):
     round: int
     order: str
     share: Share
-    receipt: str = ""
 
 
 REASONS = ("stale", "forgot", "data", "policy", "approval", "other")
 
 
-@dataclass(frozen=True, eq=False)
-class Refusal(Message):
+class Refusal(Answer, frozen=True):
     """A site's no.
 
     "stale": an old round; "forgot": site and server remember different pasts; "data": the site cannot read its data or
@@ -257,41 +207,23 @@ class Refusal(Message):
     round: int
     reason: str
     text: str
-    receipt: str = ""
 
     def check(self) -> None:
         if self.reason not in REASONS:
             raise MessageError(f"'reason' must be one of {', '.join(REASONS)}; got {self.reason[:40]!r}")
 
 
-@dataclass(frozen=True, eq=False)
-class Finish(Acknowledged):
-    """The run is over: the estimate theta in the run's coordinates, and names (JSON list) of its coefficients."""
+class Finish(Continued, frozen=True):
+    """The run is over: the estimate theta in the run's coordinates, and names of its coefficients."""
 
-    names: str
+    names: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Finished(Message):
+class Finished(Answer, frozen=True):
     """A site has noted the end; share : of w_c xi_c, whose sum over the sites of the order must be 0."""
 
     share: Share
-    receipt: str = ""
 
 
-ORDERS: tuple[type[Message], ...] = (Describe, Standardise, Measure, Work, Finish)
-ANSWERS: tuple[type[Message], ...] = (Description, Sums, Measurement, Reply, Refusal, Finished)
-
-
-def read(record: object, kinds: tuple[type[Message], ...] = ORDERS) -> Message:
-    """The message of one of these kinds that a record holds."""
-    kind = structure(record).kind
-    known = {one.KIND: one for one in kinds}
-    if kind not in known:
-        raise MessageError(f"'kind' must be one of {', '.join(known)}; got {kind[:40]!r}")
-    return known[kind].from_record(record)
-
-
-def with_receipt(answer: Any, receipt: str) -> Record:
-    """An answer as a record, with the receipt of the site's ledger."""
-    return replace(answer, receipt=receipt).record()
+Orders = Describe | Standardise | Measure | Work | Finish
+Answers = Description | Sums | Measurement | Reply | Refusal | Finished

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -149,8 +150,7 @@ GUARD_BITS = 8  # above a quantised number, for rounding and noise of all sites
 Noise = Callable[[Fraction, int], Sequence[int]]  # (variance, how many) -> integers (privacy.discrete_gaussian)
 
 
-@dataclass(frozen=True)
-class Coding:
+class Coding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How sites write their uploads.
 
     clip : the longest theta_hat - theta that leaves a site; a longer one is shortened. None: as plain orders say
@@ -171,8 +171,7 @@ class Coding:
         checks.choice("unit", self.unit, UNITS)
         for name in ("clip", "noise", "row_clip"):
             if getattr(self, name) is not None:
-                most = MAX_ENTRY if name == "clip" else None
-                object.__setattr__(self, name, checks.real(name, getattr(self, name), above=0, at_most=most))
+                checks.real(name, getattr(self, name), above=0, at_most=MAX_ENTRY if name == "clip" else None)
         if self.quantise is not None and self.clip is None:
             raise ArgumentError(f"quantise must come with clip, which bounds what is sent; got {self.quantise}")
         if self.noise is not None and self.clip is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,9 +13,10 @@ import numpy as np
 from ... import checks
 from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
-from ...errors import ArgumentError, ArgumentTypeError, MessageError, NetworkError
+from ...errors import ArgumentError, ArgumentTypeError, NetworkError
 from ...fitting.tasks import WEIGHTS
 from .privacy import LOCAL
+from .records import Struct
 from .ring import Coding
 
 LARGEST_COUNT = 2**31  # sites: only to check participation before their number is known
@@ -47,7 +48,8 @@ class StartOptions:
         sites or more. Where it binds, rows do not all count the same, and the run says so
     aggregation : "secure": the coordinator learns sums over at least three sites; "plain": every site's changes. By
         default secure where there are three sites or more
-    min_sites : sites of a round, by default half of them, rounded up; with fewer a round changes nothing
+    min_sites : sites of a round; with fewer it changes nothing. By default all of them where masked sums have no noise,
+        for sums over two groups of sites tell how they differ, and sites refuse a second group; else half of them
     deadline : seconds in which a round must be answered; grace : seconds for which it waits for a site that is away
     participation, participants : how many sites take part in a round, drawn as fl.simulate draws them, as a share or
         as a count; by default all that are present
@@ -144,10 +146,14 @@ class StartOptions:
         return self.aggregation == "secure"
 
     def least(self, sites: int) -> int:
-        """How many sites a round needs: enough that sums hide them, or that trimming leaves one."""
+        """How many sites a round needs: enough that sums hide them, or that trimming leaves one.
+
+        Exact sums over groups that differ tell the difference: without noise a masked run is over one group, all sites.
+        """
         most = self.taking_part(sites) or sites
         floor = SECURE_SITES if self.secure(sites) else 2 * self.trim + 1
-        out = max((most + 1) // 2, floor) if self.min_sites is None else self.min_sites
+        exact = self.secure(sites) and self.noise is None
+        out = (most if exact else max((most + 1) // 2, floor)) if self.min_sites is None else self.min_sites
         if not floor <= out <= most:
             why = (
                 "at least three, for secure aggregation"
@@ -221,13 +227,12 @@ class RunSettings(StartOptions):
         return np.array(self.weights)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunTerms:
+class RunTerms(Struct, frozen=True, kw_only=True, eq=True):
     """What every site is told of a run before it says anything of its data (Describe), and holds the run to.
 
     task : as task_text writes it; token : tells the run from an earlier one of the same name
     sites, certificates : of the run, in one order; certificates (PEM, with secure aggregation) hold the mask keys
-    rounds : the most that will be averaged, 0 where a plan decides later; moments : whether A_c and b_c are asked for
+    rounds : the most that will be averaged, 0 where a plan decides later
     receipts : what the coordinator keeps of each site's ledger; program : version of the coordinator's fedlsa
     """
 
@@ -240,17 +245,18 @@ class RunTerms:
     sites: tuple[str, ...]
     certificates: tuple[str, ...] = ()
     rounds: int = 0
-    moments: bool = False
     receipts: tuple[tuple[str, str], ...] = ()
     program: str = ""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for name, allowed in {
             "method": supporting("network"),
             "local": LOCAL,
             "aggregation": AGGREGATIONS,
         }.items():
             checks.choice(name, getattr(self, name), allowed)
+        for site in self.sites:
+            plain_name("each of sites", site)
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise ArgumentError(f"sites must be different names, at least one; got {checks.show(self.sites)}")
         if self.aggregation == "secure" and len(self.certificates) != len(self.sites):
@@ -261,24 +267,3 @@ class RunTerms:
     @property
     def secure(self) -> bool:
         return self.aggregation == "secure"
-
-    def text(self) -> str:
-        """JSON, for the wire."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """What `text` wrote, read strictly: anything else is a MessageError."""
-        try:
-            said = json.loads(text)
-            if type(said) is not dict or said.keys() != {f.name for f in fields(cls)}:
-                raise ValueError("its entries are not those of this version")
-            for name, kind in (("task", str), ("token", str), ("program", str), ("rounds", int), ("moments", bool)):
-                if type(said[name]) is not kind:
-                    raise ValueError(f"{name} must be of type {kind.__name__}")
-            said["sites"] = tuple(plain_name("each of sites", site) for site in said["sites"])
-            said["certificates"] = tuple(str(pem) for pem in said["certificates"])
-            said["receipts"] = tuple((str(site), str(receipt)) for site, receipt in said["receipts"])
-            return cls(**said | {"coding": Coding(**said["coding"])})
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise MessageError(f"'terms' must be those of a run of this version: {str(error)[:200]}") from None

@@ -1,10 +1,10 @@
 """The server's side of a round, without network, files or clocks: open_round, accept, close_round, again and again.
 
-A round has a number of its own, never used for two different orders. Its order of work carries theta and what the
-server last averaged of that very site (client.py explains why). Who calls does so:
+A round has a number of its own, never used for two different orders. Its order of work carries theta and the
+entries of the run's transcript that its sites may not know (client.py explains why). Who calls does so:
 
     state, orders = open_round(state, present)       store the state, and only then send the orders
-    state, reason = accept(state, site, record)      for each answer; a reason says why it does not count
+    state, reason = accept(state, site, answer)      for each answer; a reason says why it does not count
     state, closed = close_round(state)               at the deadline, or when all who were invited have answered
 
 A server that died takes the stored state and gives the open round's orders out again (`reissued`).
@@ -25,37 +25,39 @@ variates is no longer 0, and the limit is not theta_star exactly where sites dif
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from typing import Annotated, Any, Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError, MessageError
 from ...sampling import IID
-from .messages import Finish, Refusal, Reply, Work, mark
-from .records import Flags, Integers, Record, Stored, printable, structure, zeros
+from .messages import Answer, Finish, Refusal, Reply, Work, mark
+from .records import Bytes, Flags, Integers, MalformedError, Struct, encode, printable, zeros
 from .ring import MAX_THETA, Limbs, add, from_share, shortening, to_floats
 from .run_settings import RunSettings
+from .transcript import DIGEST, ORIGIN, Entry, digest_of_mean, extend, to_row, width
 
 DOWN_MESSAGES, DOWN_BYTES, UP_MESSAGES, UP_BYTES = range(4)  # columns of `traffic`
 REMEMBERED = 5  # rounds whose median sizes bound the next one
+FLOOR = 1e-9  # of theta's size: a movement below it is never too long, whatever the last ones were
 
 PerSite = Annotated[Floats, "N"]
-Counts = Annotated[Integers, np.int64, "N"]
-Chosen = Annotated[Flags, np.bool_, "N"]
+Counts = Annotated[Integers, "N"]
+Chosen = Annotated[Flags, "N"]
 Vectors = Annotated[Floats, "N", "d"]
 Vector = Annotated[Floats, "d"]
 
 
-@dataclass(frozen=True, eq=False)
-class OpenRound(Stored):
+class OpenRound(Struct, frozen=True):
     """The open round: who was invited, who is counted as missing without a reply, and what has come so far.
 
-    order : the digest of its orders; clip : as they say (messages.Work)
+    order : the digest of its orders; clip : as they say (messages.Work); since : the first entry that they bring
     shares : (N, d, limbs), what came; sizes : lengths of single changes, where they can be seen; marks : of each reply
     """
 
@@ -64,20 +66,22 @@ class OpenRound(Stored):
     steps: int
     gain: float
     clip: float
+    since: int
     invited: Chosen
     expected: Chosen
     accepted: Chosen
     sizes: PerSite
     marks: Counts
-    shares: Annotated[Limbs, np.int16, "N", "d", "limbs"]
+    shares: Annotated[Limbs, "N", "d", "limbs"]
 
 
-@dataclass(frozen=True, eq=False)
-class ServerState(Stored):
+class ServerState(Struct, frozen=True):
     """The state between two events; arrays are never changed in place. N sites in the order of settings.sites.
 
     opened : the last round ever opened; averages : how many were averaged (t); attempts : rounds in vain since the last
     generation : of all control variates; acked, acked_mean, acked_mark : what was last averaged of each site in it
+    entries, heads : (k, bytes) and (k, 32), the transcript of this generation (transcript.py) and its head after each
+    known : (N,), how many of them each site has folded in, as its answers say
     missed, refused, strikes : counts of rounds missed in a row, answers not taken, answers against the protocol
     gone, aside : sites that are away for good until they return, and those that are asked no more
     typical : (at most REMEMBERED,), of the last rounds of this generation, per local step: the median length of single
@@ -94,13 +98,16 @@ class ServerState(Stored):
     acked: Counts
     acked_mean: Vectors
     acked_mark: Counts
+    entries: Annotated[Bytes, "k", "bytes"]
+    heads: Annotated[Bytes, "k", "digest"]
+    known: Counts
     missed: Counts
     refused: Counts
     strikes: Counts
     gone: Chosen
     aside: Chosen
     typical: Annotated[Floats, "remembered"]
-    traffic: Annotated[Integers, np.int64, "N", "directions"]
+    traffic: Annotated[Integers, "N", "directions"]
     movement: Annotated[Floats, "averages"]
     pending: OpenRound | None = None
 
@@ -108,7 +115,8 @@ class ServerState(Stored):
     def start(cls, settings: RunSettings, dim: int) -> Self:
         """The state before the first round, at theta = 0 : (dim,)."""
         N, d = len(settings.sites), checks.integer("dim", dim, at_least=1)
-        arrays = zeros(cls, {"N": N, "d": d, "directions": 4, "averages": 0, "remembered": 0})
+        sizes = {"N": N, "d": d, "directions": 4, "averages": 0, "remembered": 0, "k": 0}
+        arrays = zeros(cls, sizes | {"bytes": width(N), "digest": DIGEST})
         return cls(settings, opened=0, averages=0, attempts=0, generation=0, **arrays)
 
     def check(self) -> None:
@@ -125,6 +133,8 @@ class ServerState(Stored):
         if s.clip is not None:
             return s.clip
         usual, most = s.outlier * float(self.typical.max(initial=0.0)) * steps, s.outlier * s.reach
+        if usual:  # a run that has converged moves by rounding errors, which grow and shrink as they like
+            usual = max(usual, FLOOR * (1.0 + float(np.linalg.norm(self.theta))))
         return min(usual, most) if usual and most else usual or most
 
     @property
@@ -163,7 +173,7 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
     algorithm, drawn = s.algorithm, None
     m = s.taking_part(N) or len(agents)
     if m < len(agents) and state.attempts == 0:
-        algorithm, drawn = replace(algorithm, participants=m), len(agents)
+        algorithm, drawn = changed(algorithm, participants=m), len(agents)
     plan = schedule(algorithm, IID(), s.seed, 1, drawn, first=state.averages)
     agents = agents if drawn is None else agents[plan.active(0)]
     if len(agents) < s.least(N):  # a round in vain, for which nobody need work
@@ -176,7 +186,8 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
         "expected": expected,
     }
     lengths = int(plan.updates[0]), float(plan.gains[0])
-    pending = OpenRound(state.opened + 1, "", *lengths, clip, **arrays)
+    since = int(state.known[invited].min(initial=len(state.entries)))
+    pending = OpenRound(state.opened + 1, "", *lengths, clip, since, **arrays)
     state = replace(state, opened=state.opened + 1, gone=gone, pending=pending)
     digest = next((order.label().hex() for order in _orders(state, pending).values()), "")
     return reissued(replace(state, pending=replace(pending, order=digest)))
@@ -188,53 +199,61 @@ def reissued(state: ServerState) -> tuple[ServerState, dict[str, Work]]:
         raise ArgumentError("reissued must follow open_round; got a state without an open round")
     orders, traffic = _orders(state, state.pending), state.traffic.copy()
     for site, order in orders.items():
-        traffic[state.settings.sites.index(site), [DOWN_MESSAGES, DOWN_BYTES]] += 1, order.record().size
+        traffic[state.settings.sites.index(site), [DOWN_MESSAGES, DOWN_BYTES]] += 1, len(encode(order))
     return replace(state, traffic=traffic), orders
 
 
 def _orders(state: ServerState, pending: OpenRound) -> dict[str, Work]:
     agents, s = np.flatnonzero(pending.invited), state.settings
-    common: dict[str, Any] = summed(state, agents) | {
+    if not len(agents):
+        return {}
+    common: dict[str, Any] = summed(state, agents, pending.since) | {
         "round": pending.round, "eta": s.step_size, "steps": pending.steps, "gain": pending.gain, "clip": pending.clip,
     }  # fmt: skip
-    order = Work(**common) if len(agents) else None  # the same for all
-    return {s.sites[c]: order for c in agents.tolist()} if order else {}
+    return dict.fromkeys(common["sites"], Work(**common))  # the same for all
 
 
-def summed(state: ServerState, agents: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """What an order says of the run and of the sites in its sum (messages.Acknowledged)."""
-    s, acked = state.settings, state.acked[agents]
+def summed(state: ServerState, agents: np.ndarray[Any, Any], since: int) -> dict[str, Any]:
+    """What an order says of the run and of the sites in its sum (messages.Continued)."""
+    s, acked, rows = state.settings, state.acked[agents], state.entries[since:]
+    told = {int.from_bytes(row[:8].tobytes(), "big") for row in rows}
     rounds, first = np.unique(acked, return_index=True)
-    first, rounds = first[rounds > 0], rounds[rounds > 0]
+    needed = np.isin(rounds, list(told))
     return {
         "experiment": s.name,
-        "sites": json.dumps([s.sites[c] for c in agents.tolist()]),
+        "sites": tuple(s.sites[c] for c in agents.tolist()),
         "weights": s.shares[agents],
         "generation": state.generation,
         "theta": state.theta,
-        "acked": acked,
-        "acked_mark": state.acked_mark[agents],
-        "acked_round": rounds,
-        "acked_mean": state.acked_mean[agents][first],
+        "since": since,
+        "base": state.heads[since - 1].tobytes() if since else ORIGIN,
+        "entries": rows,
+        "marks": state.acked_mark[agents],
+        "rounds": rounds[needed],
+        "means": state.acked_mean[agents][first[needed]],
     }
 
 
-def accept(state: ServerState, site: object, record: object) -> tuple[ServerState, str | None]:
+def accept(state: ServerState, site: object, answer: Answer | MalformedError) -> tuple[ServerState, str | None]:
     """Take a site's answer to the open round, or say in a sentence why it does not count; never raises.
 
-    site : as the carrier has authenticated it. theta does not move here, whatever the answer says.
+    site : as the carrier has authenticated it; answer : a MalformedError where it wrote what cannot be read. theta does
+        not move here, whatever the answer says.
     """
     c = state.agent(site)
     if c is None:
         return state, "this sender is not one of the sites"
+    if isinstance(answer, MalformedError):
+        return _noted(state, c, fault=True), str(answer)
+    traffic = state.traffic.copy()
+    traffic[c, [UP_MESSAGES, UP_BYTES]] += 1, len(encode(answer))
+    state = replace(state, traffic=traffic)
     try:
-        good = structure(record)
-        traffic = state.traffic.copy()
-        traffic[c, [UP_MESSAGES, UP_BYTES]] += 1, good.size
-        state = replace(state, traffic=traffic)
-        if good.kind == Refusal.KIND:
-            return _refused(state, c, Refusal.from_record(good))
-        return _counted(state, c, good), None
+        if isinstance(answer, Refusal):
+            return _refused(state, c, answer)
+        if not isinstance(answer, Reply):
+            raise MessageError(f"the answer to an order of work must be a reply; got {answer.kind}")
+        return _counted(state, c, answer), None
     except MessageError as error:
         fault = not isinstance(error, UntimelyError)
         return _noted(state, c, fault), str(error)
@@ -260,9 +279,8 @@ def _current(state: ServerState, c: int, answer: Reply | Refusal) -> OpenRound:
     return state.pending
 
 
-def _counted(state: ServerState, c: int, record: Record) -> ServerState:
+def _counted(state: ServerState, c: int, reply: Reply) -> ServerState:
     """The state with a good reply noted."""
-    reply = Reply.from_record(record)
     pending = _current(state, c, reply)
     if pending.accepted[c]:
         raise UntimelyError("this site's reply to the open round has been counted already")
@@ -283,7 +301,7 @@ def _counted(state: ServerState, c: int, record: Record) -> ServerState:
         sizes=_put(pending.sizes, c, size),
         marks=_put(pending.marks, c, mark(reply.share)),
     )
-    return replace(state, pending=pending)
+    return replace(state, pending=pending, known=_put(state.known, c, len(state.entries)))
 
 
 def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState, str | None]:
@@ -313,7 +331,10 @@ def changes(shares: Limbs, weights: Floats, unit: float) -> Floats:
 def restarted(state: ServerState) -> ServerState:
     """A new generation: all control variates begin at 0. Sizes of before say nothing of it."""
     zero = np.zeros_like(state.acked)
-    return replace(state, generation=state.generation + 1, typical=np.zeros(0), acked=zero, acked_mark=zero)
+    return replace(
+        state, generation=state.generation + 1, typical=np.zeros(0), acked=zero, acked_mark=zero, known=zero,
+        entries=state.entries[:0], heads=state.heads[:0],
+    )  # fmt: skip
 
 
 # How a round ends: the average of what was counted, or nothing, and who is gone or put aside.
@@ -406,9 +427,14 @@ def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats
     start = Iterate.start(state.theta, np.zeros((1, state.dim)))
     theta = serve(start, state.settings.algorithm, state.averages + 1, moved[None], np.ones(1), 0.0).theta
     size = float(np.linalg.norm(moved)) if state.secure else float(np.median(pending.sizes[took]))
+    sites = state.settings.sites
+    row = to_row(Entry(pending.round, bytes.fromhex(pending.order), digest_of_mean(theta), _names(state, took)), sites)
+    head = extend(state.heads[-1].tobytes() if len(state.heads) else ORIGIN, row)
     return replace(
         state,
         theta=theta,
+        entries=np.vstack([state.entries, row]),
+        heads=np.vstack([state.heads, np.frombuffer(head, np.uint8)]),
         averages=state.averages + 1,
         attempts=0,
         acked=np.where(took, pending.round, state.acked),
@@ -419,11 +445,11 @@ def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats
     )
 
 
-def finish(state: ServerState, names: str = "[]") -> dict[str, Finish]:
-    """The last message to each site that belongs; names : JSON list of the coefficients."""
+def finish(state: ServerState, names: Sequence[str] = ()) -> dict[str, Finish]:
+    """The last message to each site that belongs; names : of the coefficients."""
     belong = np.flatnonzero(~state.gone & ~state.aside)
-    common = summed(state, belong)
-    return {state.settings.sites[c]: Finish(**common, names=names) for c in belong.tolist()}
+    common = summed(state, belong, int(state.known[belong].min(initial=0)))
+    return {state.settings.sites[c]: Finish(**common, names=tuple(names)) for c in belong.tolist()}
 
 
 def sum_of_controls(shares: Sequence[Limbs], unit: float) -> float:

@@ -277,14 +277,13 @@ class SiteTable:
             self.viewed = {"": self.viewed[""], design.text(): found}
         return self.viewed[design.text()]
 
-    def designed(self, policy: Policy, text: str, first: str | None, sites: int) -> TableView:
+    def designed(self, policy: Policy, design: AgreedDesign, first: str | None, sites: int) -> TableView:
         """The table by the design of an order, one in a run, held against the policy like the table's own.
 
         first : the design that the run began with, None where this is it; sites : how many there are
         """
-        if first not in (None, text):
+        if first not in (None, design.text()):
             raise MessageError("'design' must be the one that the run began with; it is another")
-        design = AgreedDesign.from_text(text)
         most = policy.most_levels * sites  # each of which would be a column of all rows
         if any(len(levels) > most for _, levels in design.levels):
             raise refused("most_levels", f"a category has more than {most} levels of {sites} sites together")

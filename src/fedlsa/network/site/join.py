@@ -89,7 +89,7 @@ def join(
         warn()
         site.state.mkdir(mode=0o700, exist_ok=True)
         handler = OrderHandler(site, opened, say=report)
-        answer = SignedSite(site, handler.answer)
+        answer = SignedSite(site, handler.respond)
         link = _link(site, answer, proxy, report) if nvflare is None else RelaySite(nvflare.absolute(), answer, report)
         thread = threading.Thread(target=link.run, name="link", daemon=True)
         thread.start()

@@ -32,7 +32,7 @@ from ..folder.config import SiteFolder
 from ..protocol.client import ClientState
 from ..protocol.messages import Work
 from ..protocol.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
-from ..protocol.records import Message, is_signed, printable, sign_bytes
+from ..protocol.records import Message, encode, is_signed, printable, sign_bytes
 from ..protocol.run_settings import RunTerms
 from .limits import RowSizes, check_steps, refused, ridge_of
 from .policy import Policy
@@ -72,11 +72,7 @@ RECEIPT = b"fedlsa receipt\n"  # stands before what is signed
 
 def digest_of(message: Message) -> str:
     """Of all that a message holds."""
-    record = message.record()
-    digest = hashlib.sha256(json.dumps(record.meta, sort_keys=True).encode())
-    for name in sorted(record.arrays):
-        digest.update(name.encode() + record.arrays[name].tobytes())
-    return digest.hexdigest()
+    return hashlib.sha256(encode(message)).hexdigest()
 
 
 def write_receipt(key: Any, content: Mapping[str, Any]) -> str:
@@ -249,7 +245,7 @@ class Ledger:
         known.terms = entry.get("terms", known.terms)
         known.closed = entry.get("closed", known.closed)
         known.labels.setdefault(asked, entry.get("order", entry["label"]))
-        self.groups |= {entry["group"]} if "group" in entry else set()
+        self.groups |= {*entry.get("groups", [entry["group"]] if "group" in entry else [])}
         self.table = tuple(entry["table"]) if "table" in entry else self.table
         self.answered[entry["label"]] = entry["digest"]
         self.roster.update(entry.get("roster", {}))
@@ -426,7 +422,8 @@ def cost(work: Work, terms: RunTerms, site: SiteFolder, rows: int, state: Client
     if coding.row_clip is not None:
         xi = 0.0
         if state is not None:  # the correction that this order may bring is in the bound
-            sizes = [float(np.linalg.norm(v)) for v in (work.averaged(site.name).mean, state.start, state.delta)]
+            mean = np.abs(work.means).max(axis=0, initial=0.0)  # at least as long as the one that this site is told
+            sizes = [float(np.linalg.norm(v)) for v in (mean, state.start, state.delta)]
             xi = float(np.linalg.norm(state.xi)) + state.gain * sum(sizes)
         longest = float(np.linalg.norm(work.theta)) + work.eta * (work.steps + 1) * (coding.row_clip + xi)
     return rho_of_answer(

@@ -193,10 +193,14 @@ def group_of(members: Sequence[str], weights: Floats) -> str:
     return hashlib.sha256(" ".join(f"{name} {part.hex()}" for name, part in parts).encode()).hexdigest()[:16]
 
 
-def check_group(policy: Policy, members: Sequence[str], weights: Floats, groups: Collection[str]) -> None:
-    """Refuse one more group of sites, or proportion of them, than sums may be over; groups : of before, in all runs."""
-    if policy.least_sites > 1 and group_of(members, weights) not in groups and len(groups) >= policy.most_groups:
-        raise refused("most_groups", f"there are sums over {len(groups)} groups or weights of sites; one more is asked")
+def check_groups(policy: Policy, groups: Iterable[str], before: Collection[str]) -> None:
+    """Refuse more groups of sites, or proportions of them, than exact sums may be over; before : of all runs so far."""
+    if policy.least_sites > 1 and len({*groups} - {*before}) and len({*groups, *before}) > policy.most_groups:
+        raise refused(
+            "most_groups",
+            f"exact sums may be over {policy.most_groups} group{'s' * (policy.most_groups > 1)} of sites with their "
+            "weights, in all runs, for two tell how they differ; this is another",
+        )
 
 
 def check_same_weights(own: str, members: Sequence[str], weights: Floats, first: Mapping[str, float]) -> None:

@@ -20,6 +20,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+from msgspec.structs import replace as changed
+
 from ...checks import Floats
 from ...errors import FedLSAError, MessageError, NetworkError, PolicyError, ResultFileError, SiteDataError
 from ...fitting.rows import FeatureScale
@@ -27,25 +31,25 @@ from ..disk import check_secret, create, load_state, read_json, save_state, writ
 from ..folder.certificates import SiteIdentity, check_site, mask_key, private_key
 from ..folder.config import SiteFolder, task_text
 from ..protocol.agreed_design import AgreedDesign, plan_sums, scale_sums
-from ..protocol.client import ClientState, SiteRun, client_finish, client_step
+from ..protocol.client import ClientState, ForgotError, SiteRun, client_finish, client_step, new_entries
 from ..protocol.messages import (
-    Acknowledged,
+    Answer,
+    Continued,
     Describe,
     Description,
     Finish,
     Measure,
     Measurement,
+    Order,
+    Orders,
     Refusal,
     Standardise,
     Summed,
     Sums,
     Work,
-    names_from,
-    read,
-    with_receipt,
 )
 from ..protocol.privacy import discrete_gaussian, rho_for
-from ..protocol.records import Message, Record, printable
+from ..protocol.records import decode, encode, printable
 from ..protocol.ring import STATISTICS, pair_secret, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
 from . import limits
@@ -58,7 +62,7 @@ from .site_data import SiteData, scale_from_json, scale_to_json
 # A site's no: why an order was not followed, in words that tell nothing of the table.
 
 
-def refusal(message: Message | None, error: Exception, ledger: Ledger, say: Callable[[str], None]) -> Record:
+def refusal(message: Order | None, error: Exception, ledger: Ledger, say: Callable[[str], None]) -> Refusal:
     """What is answered, with an entry in the ledger; what may quote the table stays in the site's log (say)."""
     reasons = ((ApprovalMissing, "approval"), (PolicyError, "policy"), (MessageError, "other"))
     reason = next((word for kind, word in reasons if isinstance(error, kind)), "data")
@@ -74,7 +78,7 @@ def refusal(message: Message | None, error: Exception, ledger: Ledger, say: Call
     except FedLSAError as unwritten:  # a full disk: a refusal holds nothing that must be counted
         say(str(unwritten))
         receipt = ""
-    return Refusal(name, generation, round_, reason, text, receipt).record()
+    return Refusal(name, generation, round_, reason, text, receipt=receipt)
 
 
 # The other sites of a run: whether they are who they were, and the secrets that this site shares with each for masks.
@@ -170,13 +174,13 @@ class RunFiles:
             os.replace(path, path.with_suffix(".damaged"))
             self.say(str(error))
             return None
-        return None if arrays is None else ClientState.from_arrays(arrays)
+        return None if arrays is None else decode(arrays["state"].tobytes(), ClientState)
 
     def store(self, experiment: str, old: ClientState | None, new: ClientState | None) -> None:
         """Write a state that has changed, to the disk."""
         if new is not None and new is not old:
             path = self._path(experiment, "npz")
-            save_state(path, new.arrays())
+            save_state(path, {"state": np.frombuffer(encode(new), np.uint8)})
             self.latest.clear()
             self.latest[_key(path)] = new
 
@@ -209,8 +213,27 @@ def _key(path: Path) -> tuple[str, int, int]:
     return str(path), there.st_ino, there.st_mtime_ns
 
 
+@dataclass(frozen=True)
+class OpenRun:
+    """What a site knows of the run of an order. note : as RunFiles keeps it; groups : of sites whose sums it tells of.
+
+    head : of the run's transcript with what the order brings, None where the site remembers another past
+    """
+
+    run: SiteRun
+    terms: RunTerms
+    note: dict[str, Any]
+    groups: tuple[str, ...] = ()
+    state: ClientState | None = None
+    head: bytes | None = b""
+
+    def label(self, order: Summed) -> bytes:
+        """The label of the masks of an answer."""
+        return order.label(self.run.context, self.head or b"")
+
+
 class OrderHandler:
-    """Answers one record at a time."""
+    """Answers one order at a time."""
 
     def __init__(
         self, site: SiteFolder, data: SiteData, policy: Policy | None = None, say: Callable[[str], None] = print
@@ -226,23 +249,29 @@ class OrderHandler:
         self.table = SiteTable(site, data, self.files.draws_secret())
         self.pairs: dict[str, Mapping[str, bytes]] = {}  # secrets with the other sites, of the latest run
 
-    def answer(self, record: Record) -> Record:
-        """The answer; an order that cannot be followed is answered with a refusal that says why."""
-        message: Message | None = None
+    def respond(self, body: bytes) -> bytes:
+        """The answer to an order, both as bytes."""
         try:
-            message = read(record)
+            order: Order = decode(body, Orders)
+        except MessageError as error:
+            return encode(refusal(None, error, self.ledger, self.say))
+        return encode(self.answer(order))
+
+    def answer(self, message: Order) -> Answer:
+        """The answer; an order that cannot be followed is answered with a refusal that says why."""
+        try:
             plain_name("experiment", message.experiment)  # it becomes a file's name
             if self.ledger.totals.answers >= self.policy.most_answers:
                 raise limits.refused("most_answers", f"{self.policy.most_answers} have left")
-            answer_to: Any = getattr(self, f"_{message.KIND}")  # of five kinds, which `read` lets through
+            answer_to: Callable[[Order], Answer] = getattr(self, f"_{message.kind}")  # of five kinds
             return answer_to(message)
         except Exception as error:  # whatever goes wrong with one order, the site goes on
             return refusal(message, error, self.ledger, self.say)
 
     # before the rounds
 
-    def _describe(self, message: Describe) -> Record:
-        terms = RunTerms.from_text(message.terms)
+    def _describe(self, message: Describe) -> Answer:
+        terms = message.terms
         if terms.task != task_text(self.site.task):
             raise MessageError("the run must be about the task that this site was sent when it joined; it is not")
         if self.site.name not in terms.sites or not terms.token:
@@ -250,7 +279,7 @@ class OrderHandler:
         for site, receipt in terms.receipts:
             if site == self.site.name:
                 self.ledger.compare_receipt(receipt)
-        said = replace(terms, receipts=(), program="").text()  # which may change while a run goes on
+        said = msgspec.json.encode(changed(terms, receipts=(), program="")).decode()  # which may change during a run
         digest = hashlib.sha256(said.encode()).hexdigest()
         known = self.ledger.run(terms.token)
         if known is None and self.ledger.totals.runs >= self.policy.most_runs:
@@ -273,116 +302,115 @@ class OrderHandler:
         if noted is None or noted["terms"] != said:  # a new run, another one under an old name, or a lost state
             self.files.forget(message.experiment)
             self.files.remember(message.experiment, note | {"design": None, "scale": None, "weights": None})
-        answer = Description(message.experiment, seen.summary.n, AgreedDesign.of(seen.columns).text())
+        answer = Description(message.experiment, seen.summary.n, AgreedDesign.of(seen.columns))
         more = {"numbers": 1, "terms": digest, "roster": roster, "table": table}
         left = "the number of rows, columns and levels"
         return self._enter(answer, terms.token, message, left, f"describe {digest}", more)
 
-    def _standardise(self, message: Standardise) -> Record:
-        run, terms, note = self._run(message)
+    def _standardise(self, message: Standardise) -> Answer:
+        opened = self._run(message)
         if self.policy.privacy != "none" and not self.policy.noiseless_sums:
             raise limits.refused("noiseless_sums", "sums for standardisation would leave without noise")
-        label = self._only(message, run, terms)
-        seen = self._designed(message, terms, note)
-        sums = scale_sums(seen.summary, message.weight(self.site.name), self.table.dither(label))
+        label = self._only(message, opened)
+        seen = self._designed(message, opened)
+        sums = scale_sums(seen.summary, message.weight(self.site.name), self.table.dither(label.hex()))
         integers = to_integers(sums, STATISTICS.unit)
-        answer = Sums(message.experiment, run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label)))
-        return self._enter(answer, terms.token, message, "sums of columns and squares", label, {"numbers": len(sums)})
+        answer = Sums(message.experiment, opened.run.hidden(integers, STATISTICS.limbs, message.sites, label))
+        more = {"numbers": len(sums), "groups": opened.groups}
+        return self._enter(answer, opened.terms.token, message, "sums of columns and squares", label.hex(), more)
 
-    def _measure(self, message: Measure) -> Record:
-        run, terms, note = self._run(message)
-        label = self._only(message, run, terms)
+    def _measure(self, message: Measure) -> Answer:
+        opened = self._run(message)
+        terms, label = opened.terms, self._only(message, opened)
         scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
-        seen, design = self._designed(message, terms, note), AgreedDesign.from_text(message.design)
+        seen = self._designed(message, opened)
         own = seen.summary
-        weights = dict(zip(message.members, message.weights.tolist(), strict=True))
+        weights = dict(zip(message.sites, message.weights.tolist(), strict=True))
         with self._closing(message.experiment, terms.token):
             limits.check_coordinates(self.policy, scale, own, self.site.task)
-            _, sizes = self.table.prepare(terms, scale, design)  # rows are made ready now, not in the first round
+            _, sizes = self.table.prepare(terms, scale, message.design)  # rows are made ready now, not in a round
         shared, sums = None, [0.0] * 4
         if self.policy.privacy == "none":
             asks = limits.step_limits(self.policy, sizes, terms.local == "rows")
         else:  # noise hides each row, and no limit may tell of one
             asks = (self.policy.least_local_steps if terms.local == "rows" else 1), 0.0
         if limits.exact_sums(self.policy):
-            asked = self.policy.share_moments and message.moments and self.policy.privacy == "none"
-            scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked, design)
-            sums = plan_sums(message.weight(self.site.name), *scalars, dither=self.table.dither(label))  # type: ignore[assignment]
+            asked = self.policy.share_moments and self.policy.privacy == "none"
+            scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked, message.design)
+            dither = self.table.dither(label.hex())
+            sums = plan_sums(message.weight(self.site.name), *scalars, dither=dither)  # type: ignore[assignment]
         integers = to_integers(sums, STATISTICS.unit)
-        share = run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label))
+        share = opened.run.hidden(integers, STATISTICS.limbs, message.sites, label)
         answer = Measurement(message.experiment, own.n, *asks, share, *(shared or (None, None, None)))
         left = "three sums for planning" + (", and moments" if shared else "")
         numbers = 3 + sum(part.size for part in shared or ())
-        known = {"design": message.design, "names": seen.names, "scale": scale_to_json(scale), "weights": weights}
-        self.files.remember(message.experiment, note | known)
-        return self._enter(answer, terms.token, message, left, label, {"numbers": numbers})
+        known = {"names": seen.names, "scale": scale_to_json(scale), "weights": weights}
+        self.files.remember(message.experiment, opened.note | {"design": message.design.text()} | known)
+        more = {"numbers": numbers, "groups": opened.groups}
+        return self._enter(answer, terms.token, message, left, label.hex(), more)
 
-    def _designed(self, message: Standardise | Measure, terms: RunTerms, note: dict[str, Any]) -> TableView:
+    def _designed(self, message: Standardise | Measure, opened: OpenRun) -> TableView:
         """The table as all sites agreed to read it."""
+        terms, note = opened.terms, opened.note
         with self._closing(message.experiment, terms.token):
             seen = self.table.designed(self.policy, message.design, note["design"], len(terms.sites))
-        self.files.remember(message.experiment, note | {"design": message.design})
+        self.files.remember(message.experiment, note | {"design": message.design.text()})
         return seen
 
-    def _only(self, message: Summed, run: SiteRun, terms: RunTerms) -> str:
+    def _only(self, message: Summed, opened: OpenRun) -> bytes:
         """The label of an order that a run gives once: in other coordinates or sums it would tell more."""
-        label = message.label(run.context).hex()
-        known = self.ledger.run(terms.token)
-        if known is not None and known.labels.get(message.KIND, label) != label:
-            raise PolicyError(f"this site answers one order to {message.KIND} in a run; this is another one")
+        label, known = opened.label(message), self.ledger.run(opened.terms.token)
+        if known is not None and known.labels.get(message.kind, label.hex()) != label.hex():
+            raise PolicyError(f"this site answers one order to {message.kind} in a run; this is another one")
         return label
 
     # rounds
 
-    def _work(self, message: Work) -> Record:
-        run, terms, note = self._run(message)
-        state = self.files.state(message.experiment)
-        design, scale = AgreedDesign.from_text(note["design"]), scale_from_json(note["scale"])
-        steps, sizes = self.table.prepare(terms, scale, design)
-        label = message.label(run.context)
-        more: dict[str, Any] = {"numbers": len(message.theta), "round": message.round}
-        if label.hex() not in self.ledger.answered:
+    def _work(self, message: Work) -> Answer:
+        opened = self._run(message)
+        run, terms, note, state = opened.run, opened.terms, opened.note, opened.state
+        steps, sizes = self.table.prepare(terms, scale_from_json(note["scale"]), AgreedDesign.from_text(note["design"]))
+        label = opened.label(message).hex()
+        more: dict[str, Any] = {"numbers": len(message.theta), "round": message.round, "groups": opened.groups}
+        if label not in self.ledger.answered:
             more |= check_round(self.policy, self.ledger, message, terms, self.site, sizes, state)
         with self._closing(message.experiment, terms.token):
             new, answer = client_step(state, message, replace(run, local=self.table.drawing(steps)))
         if isinstance(answer, Refusal):
-            return with_receipt(answer, self.ledger.refuse(message.experiment, message.KIND, answer.text))
+            return changed(answer, receipt=self.ledger.refuse(message.experiment, message.kind, answer.text))
         try:
-            self.ledger.check_label(label.hex(), digest_of(answer))
+            self.ledger.check_label(label, digest_of(answer))
         except PolicyError as error:  # its state was lost: all begin again, under other masks
-            receipt = self.ledger.refuse(message.experiment, message.KIND, str(error))
+            receipt = self.ledger.refuse(message.experiment, message.kind, str(error))
             about = message.experiment, message.generation, message.round
-            return Refusal(*about, "forgot", str(error), receipt).record()
+            return Refusal(*about, "forgot", str(error), receipt=receipt)
         self.files.store(message.experiment, state, new)
         what = "how far the model moved" + (", with noise" if terms.coding.noise is not None else "")
-        return self._enter(answer, terms.token, message, what, label.hex(), more)
+        return self._enter(answer, terms.token, message, what, label, more)
 
-    def _finish(self, message: Finish) -> Record:
-        run, terms, note = self._run(message, last=True)
-        names = [printable(name) for name in names_from(message.names, "names")]
+    def _finish(self, message: Finish) -> Answer:
+        opened = self._run(message, last=True)
+        terms, note = opened.terms, opened.note
+        names = [printable(name) for name in message.names]
         out: dict[str, Any] = {"names": names, "theta": message.theta.tolist()}
         T, t = scale_from_json(note["scale"]).original()
         if names != note["names"]:
             raise MessageError("'names' must be those of the coefficients that this site has; they are others")
         out["coefficients"] = (T @ message.theta + t).tolist()
-        label, whole = message.label(run.context).hex(), digest_of(message)
+        label, whole = opened.label(message).hex(), digest_of(message)
         known = self.ledger.run(terms.token)
-        if known is not None and known.labels.get(message.KIND) != whole:  # the same again, to the bit, is answered
+        if known is not None and known.labels.get(message.kind) != whole:  # the same again, to the bit, is answered
             known.check_open()
-        took = int((message.acked > 0).sum())  # with fewer the sum would be over the control variates of a few
-        if terms.secure and 0 < took < self.policy.least_sites:
-            raise limits.refused("least_sites", f"{self.policy.least_sites} must have taken part; {took} have")
-        state = self.files.state(message.experiment)
-        new, answer = client_finish(state, message, run)
+        new, answer = client_finish(opened.state, message, opened.run)
         self.ledger.check_label(label, digest_of(answer))
-        self.files.store(message.experiment, state, new)
+        self.files.store(message.experiment, opened.state, new)
         self.files.write_result(message.experiment, out)
-        more = {"numbers": len(message.theta), "closed": "it is over", "order": whole}
+        more = {"numbers": len(message.theta), "closed": "it is over", "order": whole, "groups": opened.groups}
         return self._enter(answer, terms.token, message, "the control variate", label, more)
 
     # what a run needs
 
-    def _run(self, message: Summed, last: bool = False) -> tuple[SiteRun, RunTerms, dict[str, Any]]:
+    def _run(self, message: Summed, last: bool = False) -> OpenRun:
         """What is known of the run of an order; last : it may be over."""
         note = self.files.note(message.experiment)
         if note is None:
@@ -393,38 +421,69 @@ class OrderHandler:
             raise FedLSAError(f"the ledger of this site does not know the run {message.experiment}")
         if not last:
             known.check_open()
-        if any(name not in terms.sites for name in message.members):
+        if any(name not in terms.sites for name in message.sites):
             raise MessageError("'sites' must be sites of the run; one is not")
-        limits.check_sum(self.policy, self.site.name, message.members, message.weights)
-        limits.check_group(self.policy, message.members, message.weights, self.ledger.groups)
+        limits.check_sum(self.policy, self.site.name, message.sites, message.weights)
         context = known.terms  # masks cancel only between sites that were told the same, from the terms on
-        if isinstance(message, Acknowledged):
+        if isinstance(message, Measure):
+            context += known.labels.get(Standardise.KIND, "")
+        state, groups = None, [limits.group_of(message.sites, message.weights)]
+        head: bytes | None = b""
+        if isinstance(message, Continued):
             context = known.labels.get(Measure.KIND, "")
             if note["scale"] is None or not context:
                 raise FedLSAError("this site does not know the run's coordinates")
             dim = scale_from_json(note["scale"]).dim
-            if len(message.theta) != dim:  # and acked_mean, which is as long
+            if len(message.theta) != dim:  # and means, which are as long
                 raise MessageError(f"'theta' must have {dim} entries; got {len(message.theta)}")
-            limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
+            limits.check_same_weights(self.site.name, message.sites, message.weights, note["weights"])
+            state = self.files.state(message.experiment)
+            head = self._told(message, state, terms, note["weights"], groups)
+        if terms.coding.noise is None or not isinstance(message, Continued):
+            limits.check_groups(self.policy, groups, self.ledger.groups)
+        else:  # noise covers what groups that differ would tell
+            groups = []
         if limits.exact_sums(self.policy):
             with self._closing(message.experiment, terms.token):
                 self.table.check_unchanged(note["stamp"], note["table"])
         if terms.token not in self.pairs:
             self.pairs = {terms.token: mask_secrets(terms, self.site)}
-        pairs = self.pairs[terms.token]
         run = SiteRun(
-            self.site.name, context, _no_steps, terms.coding, pairs, terms.secure, discrete_gaussian, terms.method
-        )
-        return run, terms, note
+            self.site.name, terms.sites, context, _no_steps, terms.coding, self.pairs[terms.token], terms.secure,
+            discrete_gaussian, terms.method,
+        )  # fmt: skip
+        return OpenRun(run, terms, note, tuple(groups), state, head)
 
-    def _enter(self, answer: Any, token: str, order: Message, left: str, label: str, more: Mapping[str, Any]) -> Record:
+    def _told(
+        self,
+        message: Continued,
+        state: ClientState | None,
+        terms: RunTerms,
+        weights: Mapping[str, float],
+        groups: list[str],
+    ) -> bytes | None:
+        """The head of the transcript; averages that the site learns of are held against the policy, its own or not."""
+        try:
+            current = state if state is not None and state.generation == message.generation else None
+            entries, head = new_entries(current, message, terms.sites)
+        except ForgotError:  # as the answer will say
+            return None
+        for entry in entries:
+            if len(entry.sites) < self.policy.least_sites:
+                few = f"{self.policy.least_sites} must be in a sum; round {entry.round} was averaged over"
+                raise limits.refused("least_sites", f"{few} {len(entry.sites)}")
+            groups.append(limits.group_of(entry.sites, np.array([weights[site] for site in entry.sites])))
+        return head
+
+    def _enter(
+        self, answer: Answer, token: str, order: Order, left: str, label: str, more: Mapping[str, Any]
+    ) -> Answer:
         """The answer with the receipt of its entry in the ledger, which is on the disk then."""
-        if isinstance(order, Summed):
-            more = {**more, "group": limits.group_of(order.members, order.weights)}
         digest = digest_of(answer)
         with self._closing(order.experiment, token):
             self.ledger.check_label(label, digest)
-        return with_receipt(answer, self.ledger.enter(order.experiment, token, order.KIND, left, label, digest, **more))
+        receipt = self.ledger.enter(order.experiment, token, order.kind, left, label, digest, **more)
+        return changed(answer, receipt=receipt)
 
     @contextlib.contextmanager
     def _closing(self, name: str, token: str) -> Iterator[None]:
@@ -438,7 +497,9 @@ class OrderHandler:
             raise
 
 
-_terms = lru_cache(maxsize=4)(RunTerms.from_text)  # those of a hundred sites take a while to read
+@lru_cache(maxsize=4)
+def _terms(text: str) -> RunTerms:  # those of a hundred sites take a while to read
+    return msgspec.json.decode(text, type=RunTerms)
 
 
 def _no_steps(theta: Floats, xi: Floats, eta: float, steps: int, label: bytes) -> Floats:

@@ -84,9 +84,10 @@ class Policy:
     )
     largest_weight: float = entry(0.5, "This site may count for at most this part of a sum.")
     most_groups: int = entry(
-        3,
-        "Most different groups of sites, or proportions of their weights, over which sums may leave, in all runs: from "
-        "the sums with and without one site its own part follows. Where sites drop out or take turns, more are needed.",
+        1,
+        "Most different groups of sites, or proportions of their weights, over which exact sums may leave, in all "
+        "runs: two sums tell how their groups differ, down to one site's own part. With 1 a run waits for a site that "
+        "is away, and weights stay as they are from run to run. Noise (privacy) needs no such limit.",
     )
     peers: tuple[str, ...] = entry(
         (),
@@ -218,15 +219,20 @@ def explain(policy: Policy) -> list[str]:
         rows + ("." if noisy else f"{share}."),
     ]
     if policy.least_sites > 1:
+        groups = (
+            f"{policy.most_groups} groups of them, which tell how they differ"
+            if policy.most_groups > 1
+            else "one group of them"
+        )
+        compared = (
+            " (their fingerprints have been compared)."
+            if policy.peers
+            else (": compare fingerprints with them and enter them under peers.")
+        )
         out.append(
-            f"Vectors leave masked: the coordinator can read sums over at least {policy.least_sites} sites only (over "
-            f"at most {policy.most_groups} groups of them, since two groups that differ by one site tell its part), as "
-            "long as the others of the sum are who they say they are"
-            + (
-                " (their fingerprints have been compared)."
-                if policy.peers
-                else ": compare fingerprints with them and enter them under peers."
-            )
+            f"Vectors leave masked: the coordinator can read sums over at least {policy.least_sites} sites only, over "
+            f"{groups}, as long as the others of the sum are who "
+            f"they say they are{compared}"
         )
     else:
         out.append("The coordinator may read this site's own answers (least_sites = 1).")
