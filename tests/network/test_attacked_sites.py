@@ -15,7 +15,7 @@ from fedlsa.network.protocol.messages import Answers, Describe, Finish, Measure,
 from fedlsa.network.protocol.records import VERSION, decode, encode
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
-from fedlsa.network.protocol.transcript import ORIGIN, Entry, digest_of_mean, to_row, width
+from fedlsa.network.protocol.transcript import ORIGIN, Entry, digest_of_mean, extend, to_row, width
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data
@@ -156,6 +156,91 @@ def test_sites_that_are_told_different_pasts_have_masks_that_do_not_cancel(tmp_p
     assert any(answer.kind == "refusal" for answer in answers) or is_noise(total(answers))
     clipped = world.ask(world.victim, world.work(round=3, clip=1e-6))
     assert "'clip' must be that of the run's terms" in clipped.text
+
+
+# a coordinator that lies about the past: sites whose transcripts differ have masks that do not cancel
+
+
+def steered(world, pasts):
+    """Round 2 over all sites, where each is told its own version of what came of round 1."""
+    return {site: world.ask(site, world.work(round=2, **pasts.get(site, {}))) for site in world.names}
+
+
+def test_a_round_that_one_site_alone_took_part_in_reads_nothing_of_it(tmp_path):
+    """Its control variate followed a mean of the coordinator's choosing, and later sums differed by its own part."""
+    for k, everybody in enumerate((False, True)):  # whether the others are told of it as well
+        world = Sites(tmp_path / str(k))
+        world.begin()
+        alone = {world.victim: world.ask(world.victim, world.work())}
+        mean = np.full(world.dim, 1e3)
+        for sites in ([world.victim], world.names):
+            past = world.averaged(world.work(), alone, mean, sites)
+            answers = steered(world, dict.fromkeys(world.names if everybody else [world.victim], past))
+            kinds = {site: answer.kind for site, answer in answers.items()}
+            if sites == [world.victim]:
+                assert "(least_sites)" in answers[world.victim].text
+                assert not everybody or set(kinds.values()) == {"refusal"}  # by whoever sees it
+            elif everybody:  # they hold no such answer
+                assert [kinds[site] for site in world.names[1:]] == ["refusal"] * 2
+                assert {answers[site].reason for site in world.names[1:]} == {"forgot"}
+            else:
+                assert set(kinds.values()) == {"reply"}
+                assert is_noise(total(list(answers.values())))
+
+
+def test_sites_that_began_a_round_at_different_models_or_were_told_different_means_have_no_sum(tmp_path):
+    """One round with two orders, of which each half is told its own; then one with two means."""
+    for k, apart in enumerate(("theta", "mean")):
+        world = Sites(tmp_path / str(k))
+        world.begin()
+        theta = np.eye(world.dim)[0] * (apart == "theta")
+        order = {site: world.work(theta=theta if site == world.victim else 0 * theta) for site in world.names}
+        first = {site: world.ask(site, order[site]) for site in world.names}
+        mean = {site: np.eye(world.dim)[0] * (apart == "mean" and site == world.victim) for site in world.names}
+        pasts = {site: world.averaged(order[site], first, mean[site]) for site in world.names}
+        answers = steered(world, pasts)
+        assert {answer.kind for answer in answers.values()} == {"reply"}
+        assert is_noise(total(list(answers.values())))
+        last = {site: world.ask(site, world.finish(**pasts[site])) for site in world.names}
+        assert any(answer.kind == "refusal" for answer in last.values()) or is_noise(total(list(last.values())))
+
+
+def test_a_past_that_was_told_once_stays_and_a_mean_is_the_one_of_its_entry(tmp_path):
+    world = Sites(tmp_path)
+    world.begin()
+    first = {site: world.ask(site, world.work()) for site in world.names}
+    past = world.averaged(world.work(), first, np.zeros(world.dim))
+    other = world.averaged(world.work(), first, np.ones(world.dim))
+    assert (
+        "'means' must hold that of round 1"
+        in world.ask(world.victim, world.work(round=2, **past | {"means": other["means"]})).text
+    )
+    assert world.ask(world.victim, world.work(round=2, **past)).kind == "reply"
+    for lie in (
+        other,
+        {},
+        past | {"entries": np.vstack([past["entries"]] * 2)},
+        {"base": bytes([1] * 32)},
+        {"since": 1},
+    ):
+        answer = world.ask(world.victim, world.work(round=3, **lie))
+        assert (answer.kind, answer.reason) == ("refusal", "forgot")
+    again = world.work(round=3, since=1, base=extend(ORIGIN, past["entries"][0]))
+    assert world.ask(world.victim, again).kind == "reply"  # what it knows need not be told again
+
+
+def test_sums_are_over_one_group_of_sites_and_every_site_sees_the_groups_without_it(tmp_path):
+    """From the sums over four sites and over three of them the fourth's own part follows."""
+    world = Sites(tmp_path, sites=4)
+    world.begin()
+    assert world.ask(world.victim, world.work()).kind == "reply"
+    three = world.names[1:]
+    for site in three:
+        assert "(most_groups)" in world.ask(site, world.work(round=2, members=three)).text
+    first = {site: world.ask(site, world.work()) for site in three}
+    past = world.averaged(world.work(members=three), first, np.zeros(world.dim), three)
+    assert "(most_groups)" in world.ask(world.victim, world.work(round=2, **past)).text
+    assert len(world.handlers[world.victim].ledger.groups) == 1
 
 
 def test_the_end_of_a_run_does_not_tell_the_control_variate_of_one_site(tmp_path):

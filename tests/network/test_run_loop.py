@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError
+from fedlsa.network.coordinator import run_loop
 from fedlsa.network.coordinator.commands import outcome, status, stop
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import amount, line, standing, summary, table, unfinished
@@ -30,6 +31,12 @@ class Crash(Exception):
 @pytest.fixture
 def world(tmp_path):
     return MemoryWorld(tmp_path)
+
+
+@pytest.fixture
+def loose(tmp_path):
+    """A world whose sites let sums be over several groups, so that a run goes on without one of them."""
+    return MemoryWorld(tmp_path, most_groups=9)
 
 
 def events(run, kind):
@@ -126,16 +133,16 @@ def test_after_a_site_lost_its_state_all_begin_again_and_the_sum_stays_zero(worl
     assert np.abs(world.xi().sum(axis=0)).max() <= 1e-12
 
 
-def test_a_site_that_sends_nonsense_is_named_put_aside_and_the_run_goes_on_without_it(world):
-    run = world.start(**by_hand(8, strikes=3))
+def test_a_site_that_sends_nonsense_is_named_put_aside_and_the_run_goes_on_without_it(loose):
+    run = loose.start(**by_hand(8, strikes=3, min_sites=3))
 
     def spoil(site, answer):
         if site != "site-4" or answer.kind != "reply":
             return answer
         return replace(answer, share=np.zeros((D + answer.round, 8), np.int16))
 
-    world.meddle = spoil
-    complete_run(world.network, run, world)
+    loose.meddle = spoil
+    complete_run(loose.network, run, loose)
     assert {e["site"] for e in events(run, "refused")} == {"site-4"}
     assert [site for e in events(run, "round") for site in e["aside"]] == ["site-4"]
     found = run.read("result.json")
@@ -145,24 +152,24 @@ def test_a_site_that_sends_nonsense_is_named_put_aside_and_the_run_goes_on_witho
     assert np.isfinite(found["theta"]).all()
 
 
-def test_it_is_said_why_the_sum_of_control_variates_is_not_known(world):
-    run = world.start(**by_hand(4, absence="freeze", patience=1, min_sites=3))
+def test_it_is_said_why_the_sum_of_control_variates_is_not_known(loose):
+    run = loose.start(**by_hand(4, absence="freeze", patience=1, min_sites=3))
 
     def leave(site, answer):
         if answer.kind == "reply" and answer.round == 2:
-            world.absent.add("site-4")
+            loose.absent.add("site-4")
         return answer
 
-    world.meddle = leave
-    complete_run(world.network, run, world)
+    loose.meddle = leave
+    complete_run(loose.network, run, loose)
     found = run.read("result.json")
     assert (found["sum_of_xi"], found["told"]) == (None, ["site-1", "site-2", "site-3"])
     assert any("|sum of xi| not known: a site that is gone keeps its own" in words for words in summary(found))
 
-    world.absent.clear()
-    run = world.start(**by_hand(2, name="deaf"))
-    world.meddle = lambda site, answer: None if (site, answer.kind) == ("site-1", "finished") else answer
-    complete_run(world.network, run, world)
+    loose.absent.clear()
+    run = loose.start(**by_hand(2, name="deaf"))
+    loose.meddle = lambda site, answer: None if (site, answer.kind) == ("site-1", "finished") else answer
+    complete_run(loose.network, run, loose)
     found = run.read("result.json")
     assert found["sum_of_xi"] is None
     assert any("|sum of xi| not known: not all sites took the last message" in words for words in summary(found))
@@ -235,7 +242,7 @@ def _in_run(found, theta):
 
 def test_a_stopped_run_keeps_what_it_has(world):
     run = world.start(**by_hand(50))
-    world.meddle = lambda site, answer: (run.ask_to_stop() if answer.round == 2 else None) or answer
+    world.meddle = lambda site, answer: (run.ask_to_stop() if getattr(answer, "round", 0) == 2 else None) or answer
     complete_run(world.network, run, world)
     assert run.read("result.json")["averages"] == 2
     assert "it was stopped" in "\n".join(summary(outcome(world.network.folder)))
@@ -336,17 +343,17 @@ def test_a_measurement_that_cannot_be_is_named_and_asked_for_again(world):
     assert run.read("result.json")["averages"] == 1
 
 
-def test_a_site_that_is_away_for_good_is_left_behind_and_one_that_returns_belongs_again(world):
-    run, seen = world.start(**by_hand(12, patience=2)), []
+def test_a_site_that_is_away_for_good_is_left_behind_and_one_that_returns_belongs_again(loose):
+    run, seen = loose.start(**by_hand(12, patience=2, min_sites=3)), []
 
     def leave(site, answer):
         if answer.kind == "reply":
             seen.append((site, answer.round))
-            world.absent = {"site-2"} if 3 <= answer.round <= 8 else set()
+            loose.absent = {"site-2"} if 3 <= answer.round <= 8 else set()
         return answer
 
-    world.meddle = leave
-    complete_run(world.network, run, world)
+    loose.meddle = leave
+    complete_run(loose.network, run, loose)
     rounds = events(run, "round")
     assert [site for e in rounds for site in e["gone"]] == ["site-2"]
     found = run.read("result.json")
@@ -378,3 +385,46 @@ def test_a_half_written_event_is_left_for_later(world):
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_500_000, "2.5 MB")])
 def test_amounts_are_for_people(count, text):
     assert amount(count) == text
+
+
+def test_a_malformed_last_message_loses_no_result(world):
+    def spoil(site, answer):
+        if answer.kind == "finished" and site == "site-2":
+            return MalformedError("a message must be of this version's form")
+        if answer.kind == "finished" and site == "site-3":
+            return replace(answer, share=answer.share[:, :1])
+        return answer
+
+    world.meddle = spoil
+    run = world.start(**by_hand(3, local="means"))
+    complete_run(world.network, run, world)
+    found = run.read("result.json")
+    assert found["told"] == ["site-1", "site-4"]
+    assert found["sum_of_xi"] is None
+    assert np.abs(np.array(found["theta"]) - world.on_means(3)).max() <= 1e-12
+
+
+def test_a_run_whose_sites_cannot_be_enough_any_more_ends_with_a_sentence(tmp_path):
+    """Three masked sites of which one was put aside were waited for without end."""
+    world = MemoryWorld(tmp_path, sites=3)
+    world.meddle = lambda site, answer: (
+        replace(answer, share=answer.share[:1]) if answer.kind == "reply" and site == "site-2" else answer
+    )
+    run = world.start(**by_hand(3, local="means", strikes=2))
+    with pytest.raises(NetworkError, match="3 sites are needed, and site-2 broke the protocol"):
+        complete_run(world.network, run, world)
+
+
+def test_rounds_in_vain_are_given_time(world, monkeypatch):
+    """A full disk, or a person who is asked, ended a run of twenty rounds in five seconds."""
+    waited = []
+    monkeypatch.setattr(run_loop, "time", SimpleNamespace(monotonic=lambda: sum(waited), sleep=waited.append))
+    world.meddle = lambda site, answer: (
+        Refusal("trial", 0, answer.round, "other", "no space left")
+        if answer.kind == "reply" and site == "site-2"
+        else answer
+    )
+    run = world.start(**by_hand(3, grace=20))
+    with pytest.raises(NetworkError, match="20 rounds in a row were in vain"):
+        complete_run(world.network, run, world)
+    assert 240 < sum(waited) < 300  # doubled from a fifth of a second, at most the grace of a site that is away
