@@ -22,6 +22,8 @@ from fedlsa.network.carriers.grpc_site import SiteKeys
 from fedlsa.network.carriers.signed import SignedSite
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network
+from fedlsa.network.protocol.messages import Orders
+from fedlsa.network.protocol.records import decode
 from fedlsa.network.site import join as joining
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.site_data import open_data
@@ -150,7 +152,7 @@ def test_garbage_replayed_and_oversized_answers_of_a_keyed_site_change_nothing(i
     it.until(lambda: not it.here("site-4"), "the true site has gone")
     monkeypatch.setenv("XDG_STATE_HOME", it.env["XDG_STATE_HOME"])
     handler = OrderHandler(folder, open_data(it.root / "site-4.csv", None, folder.task), say=lambda line: None)
-    honest, first, sent = SignedSite(folder, handler.answer), [], []
+    honest, first, sent = SignedSite(folder, handler.respond), [], []
 
     def answer(order):
         good = honest(order)
@@ -161,11 +163,11 @@ def test_garbage_replayed_and_oversized_answers_of_a_keyed_site_change_nothing(i
         return [b"garbage", first[0], good[:-1], bytes(2**20), good][min(len(sent) - 1, 4)]
 
     handler.rounds_seen = 0
-    true_answer = handler.answer
+    true_answer = handler.respond
 
-    def counting(record):
-        handler.rounds_seen += record.kind == "work"
-        return true_answer(record)
+    def counting(body):
+        handler.rounds_seen += decode(body, Orders).kind == "work"
+        return true_answer(body)
 
     honest.answer = counting
     impostor, _ = link(it, own, answer)

@@ -2,10 +2,10 @@
 
 import dataclasses
 import tomllib
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as changed
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError, PolicyError
@@ -179,13 +179,13 @@ def test_an_unknown_entry_a_missing_file_and_damaged_text_are_refused(tmp_path):
 )
 def test_terms_that_ask_for_more_are_refused_by_the_name_of_the_entry(policy, terms, facts, name):
     with pytest.raises(PolicyError, match=rf"\({name}\)"):
-        limits.check_terms(policy, replace(TERMS, **terms), facts, REGRESSION)
+        limits.check_terms(policy, changed(TERMS, **terms), facts, REGRESSION)
 
 
 def test_terms_within_the_policy_pass():
     limits.check_terms(Policy(), TERMS, FACTS, REGRESSION)
-    limits.check_terms(Policy(draw_rows=False), replace(TERMS, local="means"), FACTS, REGRESSION)
-    limits.check_terms(Policy(least_sites=1), replace(TERMS, aggregation="plain", sites=("a",)), FACTS, REGRESSION)
+    limits.check_terms(Policy(draw_rows=False), changed(TERMS, local="means"), FACTS, REGRESSION)
+    limits.check_terms(Policy(least_sites=1), changed(TERMS, aggregation="plain", sites=("a",)), FACTS, REGRESSION)
 
 
 def test_a_sum_in_which_the_others_hardly_count_is_refused():

@@ -11,7 +11,10 @@ def test_options_of_a_run_are_checked_together():
     options = StartOptions(**hand, clip=1, noise=0.5, quantise=8, trim=1, name="trial-1", participation=0.5)
     assert StartOptions.from_text(options.text()) == options
     assert (options.taking_part(7), options.least(7)) == (4, 3)
-    assert StartOptions(epsilon=0.1).least(5) == 3
+    assert StartOptions(epsilon=0.1).least(5) == 5  # exact masked sums are over one group of sites
+    assert StartOptions(epsilon=0.1, min_sites=3).least(5) == 3
+    assert StartOptions(epsilon=0.1, clip=1, noise=1).least(5) == 3
+    assert StartOptions(epsilon=0.1, aggregation="plain").least(5) == 3
     assert StartOptions(epsilon=0.1, participants=4).taking_part(4) is None
     for wrong, what in (
         ({}, "got none of them"),
