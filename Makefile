@@ -8,7 +8,7 @@ PARALLEL := -n auto --dist worksteal
 PAGES := tests/browser tests/explore tests/experiments/test_everything.py
 SHOWN := tests/docs tests/examples tests/benchmarks tests/figures tests/test_doctests.py tests/fitting/test_panel.py
 LONG := tests/fuzz tests/network/long tests/engine/test_moments.py tests/experiments/test_cluster.py tests/test_portable.py
-QUICK := tests -m "not long" $(addprefix --ignore=,tests/gpu tests/nvflare $(PAGES) $(SHOWN) $(LONG))
+QUICK := tests integrations -m "not long" $(addprefix --ignore=,tests/gpu $(PAGES) $(SHOWN) $(LONG))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo explore test test-all test-pages test-simulator test-docs test-long test-fuzz test-network test-nvflare \
@@ -45,7 +45,7 @@ test-long: ## what takes long: tests marked so, fuzz, network, nvflare, portable
 	@$(MAKE) --no-print-directory -k test-marked test-fuzz test-network test-nvflare test-portable mutate
 
 test-marked: $(VENV)/.installed-test  # moments over thousands of seeds, clusters of processes
-	@$(PYTEST) $(PARALLEL) -m long tests $(addprefix --ignore=,tests/gpu tests/nvflare $(PAGES) $(SHOWN) $(LONG))
+	@$(PYTEST) $(PARALLEL) -m long tests $(addprefix --ignore=,tests/gpu $(PAGES) $(SHOWN) $(LONG))
 	@$(PYTEST) $(PARALLEL) $(filter %.py,$(LONG))
 
 test-fuzz: $(VENV)/.installed-test ## odd calls of every public function, and bad command lines (COUNT=40000 SEED=1)
@@ -55,9 +55,9 @@ test-network: $(VENV)/.installed-test ## the longer matrix of faults on real pro
 	@$(PYTEST) tests/network/long
 
 test-nvflare: ## the carrier over NVIDIA FLARE, on real FLARE processes, in an environment of its own: about ten minutes
-	@$(MAKE) --no-print-directory VENV=.venv-nvflare .venv-nvflare/.installed-nvflare
-	@.venv-nvflare/bin/python -m pip install --quiet --disable-pip-version-check 'pytest>=8'
-	@.venv-nvflare/bin/python -m pytest tests/nvflare
+	@$(MAKE) --no-print-directory VENV=.venv-nvflare .venv-nvflare/.installed-network
+	@.venv-nvflare/bin/python -m pip install --quiet --disable-pip-version-check 'pytest>=8' -e integrations/fedlsa-nvflare
+	@.venv-nvflare/bin/python -m pytest integrations/fedlsa-nvflare
 
 test-portable: $(VENV)/.installed-test ## all of `make test` as older processors, more BLAS threads and busy machines run it (ARGS="tests/theory")
 	@$(BIN)/python tests/portable.py $(PARALLEL) $(or $(ARGS),$(QUICK))

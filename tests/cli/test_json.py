@@ -24,7 +24,7 @@ RING = ["--problem", "ring", "--local-steps", "4"]
 WORDS_ALONE = {  # what these print are sentences, or a page: no table
     "plot", "explore", "network init", "network request", "network approve", "network install", "network revoke",
     "network renew", "network add-site", "network remove-site", "network serve", "network stop", "network join",
-    "network demo", "network allow", "network nvflare-kit", "network nvflare-harden",
+    "network demo", "network allow",
 }  # fmt: skip
 RESULT = {"experiment": "trial", "over": "finished", "names": ["a"], "coefficients": [0.1 + 0.2]}
 

@@ -54,7 +54,7 @@ def test_folders_are_made_anew_or_not_at_all(fedlsa, tmp_path):
     setup.init(tmp_path / "net", 3, "127.0.0.1", task=fl.Regression("y"))
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "file").write_text("precious")
-    for line in ("init here --sites 3 --host h", "nvflare-kit net here", "demo --folder here"):
+    for line in ("init here --sites 3 --host h", "demo --folder here"):
         code, out, err = fedlsa("network", *line.split())
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "here" in err

@@ -66,7 +66,7 @@ COMMANDS = {  # and the extra that each needs
     "network demo": "network",
     "network request net/bundles/a.zip": "network",
     **{f"network {verb} net": "network" for verb in ("serve", "start", "status", "stop", "result", "audit", "renew")},
-    **{f"network {verb} net a": "network" for verb in ("approve", "revoke", "add-site", "remove-site", "nvflare-kit")},
+    **{f"network {verb} net a": "network" for verb in ("approve", "revoke", "add-site", "remove-site")},
     **{f"network {verb} site": "network" for verb in ("join", "ledger", "allow")},
     "network install site a.pem": "network",
 }

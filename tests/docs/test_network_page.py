@@ -54,7 +54,7 @@ def test_every_test_that_the_table_of_threats_names_exists():
     assert len(rows) > 20
     for row in rows:
         assert row["what stops them"]
-        named = re.findall(r"`([\w/]+\.py)::(\w+)`", row["tests"])
+        named = re.findall(r"`([\w./-]+\.py)::(\w+)`", row["tests"])
         assert bool(named) == bool(row["tests"]), row["tests"]
         for file, name in named:
             text = (DOCS.parent / "tests" / file).read_text(encoding="utf-8")

@@ -40,11 +40,16 @@ class Slot:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.cache = folder, folder / "cache"
-        shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("src", "integrations"):
+            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
 
     def test(self, tests: str, cache: Path | None = None) -> tuple[int, str]:
         """The exit code of pytest on the copy, and the end of what it printed."""
-        env = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "NUMBA_CACHE_DIR": str(cache or self.cache)}
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, self.folder.glob("**/src"))),
+            "NUMBA_CACHE_DIR": str(cache or self.cache),
+        }
         env |= {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
         env["PYTHONDONTWRITEBYTECODE"] = "1"  # its stamps are seconds, within which an entry may come and go
         if tests.startswith("tests/gpu"):

@@ -474,11 +474,11 @@ def test_a_unit_quotes_what_systemd_would_read_otherwise():
     assert r'network serve "a \"b\" 100%%"' in unit
 
 
-def test_the_command_line_loads_neither_grpc_nor_cryptography_and_no_coordinator_flare():
+def test_the_command_line_loads_neither_grpc_nor_cryptography_and_no_other_carrier():
     script = """if True:
         import sys, fedlsa.cli.network_command
         assert not {"grpc", "cryptography"} & set(sys.modules)
-        import fedlsa.network.coordinator.serving
-        assert "nvflare" not in sys.modules
+        import fedlsa.network.coordinator.serving, fedlsa.network.site.join
+        assert not {"nvflare", "fedlsa_nvflare"} & set(sys.modules)
     """
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

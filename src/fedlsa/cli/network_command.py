@@ -15,7 +15,6 @@ from ..errors import ArgumentError, NetworkError
 from ..fitting import Regression
 from ..network import audit as audit_log
 from ..network import chain
-from ..network.carriers.nvflare import relay
 from ..network.coordinator import runs
 from ..network.coordinator.budget import PrivacyBudget, affordable, example_moments, least_error
 from ..network.disk import write_json
@@ -27,7 +26,7 @@ from ..network.site import ledger as site_ledger
 from ..network.site import policy
 from .enrolment_command import SITE_PANEL, Folder, network
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
-from .outputs import Outputs, check_writable, print_json
+from .outputs import Outputs, print_json
 from .problem_options import share
 from .task_options import BY_HAND, EPSILON, REGRESSION_TASK, VALUE_TASK, chosen_task, site_files
 
@@ -106,14 +105,9 @@ AFFORDABLE: Words = {
 PLAN = Options(affordable, {"Run": AFFORDABLE})
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
 NO_PAGE = switch("--no-page", "Without the live page.")
+CARRIER = option("Another carrier that is installed, and its place: nvflare:KIT.", shown="gRPC")
 PAGE_ADDRESS = option("That the page listens on: who reaches it can read it.", "127.0.0.1")
-KIT_EXAMPLES = (
-    "fedlsa network nvflare-kit net kit --host fl.example.org",
-    "fedlsa network nvflare-harden kits/site-1 --socket /run/fedlsa/site-1.sock",
-)
-FLARE_PORT = 8002
 SITE_FOLDER = argument("What fedlsa network request made.", "FOLDER")
-FLARE_PANEL = "Over NVIDIA FLARE"
 app = App()
 app.add_typer(network, name="network", help=NETWORK_HELP)
 
@@ -181,13 +175,13 @@ def serve(
     no_page: bool = NO_PAGE,
     page_port: int | None = option("Of the live page.", shown="as init chose"),
     page_address: str = PAGE_ADDRESS,
-    nvflare: Path | None = option("Over NVIDIA FLARE: the supervisor's FLARE folder.", shown="gRPC"),
+    carrier: str | None = CARRIER,
 ) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
     from ..network.coordinator import serving
 
     page = None if no_page else PagePlace(page_port, page_address)
-    serving.serve(folder, page=page, nvflare=nvflare, say=say)
+    serving.serve(folder, page=page, carrier=carrier, say=say)
 
 
 @network.command(examples=START_EXAMPLES)
@@ -283,7 +277,7 @@ def join(
     data: Path | None = option("The site's .parquet or .csv file."),
     loader: str | None = option("Or a function that returns the columns: package.module:function."),
     proxy: str | None = option("Connect through an HTTP proxy: http://host:port.", shown="none, also if one is set"),
-    nvflare: Path | None = option("Over NVIDIA FLARE: the socket that nvflare-harden was given.", shown="gRPC"),
+    carrier: str | None = CARRIER,
     no_page: bool = NO_PAGE,
     page_port: int | None = option("Of the site's live page.", shown="a free one"),
     page_address: str = PAGE_ADDRESS,
@@ -302,7 +296,7 @@ def join(
         return yes or typer.confirm("join?", default=False)
 
     page = None if no_page else PagePlace(page_port, page_address)
-    joining.join(folder, data=data, loader=loader, proxy=proxy, nvflare=nvflare, page=page, agree=agree, say=say)
+    joining.join(folder, data=data, loader=loader, proxy=proxy, carrier=carrier, page=page, agree=agree, say=say)
 
 
 @network.command()
@@ -355,28 +349,3 @@ def allow(
         raise NetworkError(f"{run} is not allowed: nothing of it is answered")
     policy.allow(site.folder, run)
     print(f"{run} is allowed on these terms; other terms would ask again")
-
-
-@network.command("nvflare-kit", examples=KIT_EXAMPLES, rich_help_panel=FLARE_PANEL)
-def nvflare_kit(
-    folder: Folder,
-    out: Path = argument("A new folder.", "OUT"),
-    host: str | None = option("Of FLARE's server.", shown="the network's"),
-    port: int = option("Of FLARE's server.", FLARE_PORT),
-) -> None:
-    """Write what each side needs to get a FLARE key of its own, the job to look at, and a README for institutions."""
-    known = Network.load(folder)
-    check_writable("the kit", out)
-    checks.integer("port", port, at_least=1, at_most=65535)
-    relay.write_kit(out, known.id, host or known.host, port, known.sites)
-    print(f"made {out}: send each site its NAME.yaml and README.md; how to go on: {out / 'README.md'}")
-
-
-@network.command("nvflare-harden", examples=KIT_EXAMPLES, rich_help_panel=FLARE_PANEL)
-def nvflare_harden(
-    kit: Path = argument("What nvflare package made for this side.", "KIT"),
-    socket: Path = option("Where this machine's fedlsa listens for it.", ...),
-) -> None:
-    """Write this side's own limits into its FLARE folder: class list, rights, filter, no streaming of logs."""
-    side = relay.harden(kit, socket)
-    print(f"{kit} is hardened as a {side}: it runs the relay of fedlsa and nothing else; restart FLARE there")

@@ -18,14 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ...errors import FedLSAError, NetworkError, ResultFileError
 from ...files import reason, sync_folder
 from ...theory.threads import small_products
 from .. import audit
 from ..audit import AuditedCarrier
+from ..carriers import installed_carrier
 from ..carriers.grpc_carrier import GrpcCarrier
-from ..carriers.nvflare.supervisor import SupervisedCarrier
 from ..carriers.signed import SignedTransport
 from ..folder.certificates import check_site, expires
 from ..folder.config import Network, warn_daily
@@ -114,14 +115,18 @@ MAX_CONNECTIONS, OWN_FILES = 4096, 256  # of strangers and sites together; files
 
 
 class CoordinatorService:
-    """A coordinator that serves from its beginning until `end`. nvflare : the supervisor's FLARE folder, for FLARE."""
+    """A coordinator that serves from its beginning until `end`; carrier : as in `serve`."""
 
-    def __init__(self, folder: Path | str, *, nvflare: Path | None = None, say: Callable[[str], None] = print) -> None:
+    def __init__(self, folder: Path | str, *, carrier: str | None = None, say: Callable[[str], None] = print) -> None:
         self.network = Network.load(folder)
         self.folder, self.say = self.network.folder.resolve(), say
         self._ended = threading.Event()
         self._alarms: dict[str, float] = {}
-        self.carrier = self._grpc() if nvflare is None else SupervisedCarrier(self.network, nvflare, say)
+        if carrier is None:
+            self.carrier: Any = self._grpc()
+        else:
+            module, place = installed_carrier(carrier)
+            self.carrier = module.open_coordinator(self.network, place, say)
         self.thread = threading.Thread(target=self._carry_runs, name="runs", daemon=True)
         self.thread.start()
 
@@ -258,13 +263,13 @@ def serve(
     folder: Path | str,
     *,
     page: PagePlace | None = PagePlace(),  # noqa: B008  immutable
-    nvflare: Path | None = None,
+    carrier: str | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
     """Run the coordinator until Ctrl-C or SIGTERM.
 
     page : where the live page is shown, by default at the port that init chose, on loopback; None: nowhere
-    nvflare : the supervisor's FLARE folder; sites are then reached through FLARE's server, and not at our own port
+    carrier : NAME:PLACE, one that is installed beside fedlsa; sites are then reached through it, not at our own port
     """
     network = Network.load(folder)
     home = network.folder.resolve()
@@ -272,14 +277,14 @@ def serve(
     with only_one(home / SERVED, "this network is being served already"):
         warn = warn_daily(network, report)
         warn()
-        service, shown = CoordinatorService(home, nvflare=nvflare, say=report), None
+        service, shown = CoordinatorService(home, carrier=carrier, say=report), None
 
         def check() -> None:
             service.check()
             warn()
 
         try:
-            where = "over NVIDIA FLARE" if nvflare else f"at {bracketed(network.host)}:{network.port}"
+            where = f"over {carrier}" if carrier else f"at {bracketed(network.host)}:{network.port}"
             report(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
             if page is not None:
                 port = network.page_port if page.port is None else page.port

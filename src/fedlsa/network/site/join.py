@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ... import files
 from ...errors import NetworkError
+from ..carriers import installed_carrier
 from ..carriers.grpc_site import SiteKeys, SiteLink
-from ..carriers.nvflare.relay import RelaySite
 from ..carriers.signed import SignedSite
 from ..folder.config import SiteFolder, warn_daily
 from ..pages.http_pages import PagePlace, announce
@@ -59,7 +60,7 @@ def join(
     data: Path | str | None = None,
     loader: str | None = None,
     proxy: str | None = None,
-    nvflare: Path | None = None,
+    carrier: str | None = None,
     page: PagePlace | None = PagePlace(),  # noqa: B008  immutable
     agree: Callable[[], bool] = lambda: True,
     say: Callable[[str], None] = print,
@@ -68,7 +69,7 @@ def join(
 
     proxy : an HTTP proxy to connect through, http://host:port; those of the environment are not used
     page : where the site's page is shown, by default on loopback, at a free port; None: nowhere
-    nvflare : the socket at which this site's FLARE client brings orders; no connection is made then
+    carrier : NAME:PLACE, one that is installed beside fedlsa and brings orders; no connection is made then
     """
     site = SiteFolder.load(folder)
     home = site.folder.resolve()
@@ -90,10 +91,14 @@ def join(
         site.state.mkdir(mode=0o700, exist_ok=True)
         handler = OrderHandler(site, opened, say=report)
         answer = SignedSite(site, handler.respond)
-        link = _link(site, answer, proxy, report) if nvflare is None else RelaySite(nvflare.absolute(), answer, report)
+        if carrier is None:
+            link: Any = _link(site, answer, proxy, report)
+        else:
+            module, place = installed_carrier(carrier)
+            link = module.open_site(place, answer, report)
         thread = threading.Thread(target=link.run, name="link", daemon=True)
         thread.start()
-        where = f"{bracketed(site.host)}:{site.port}" if nvflare is None else f"through FLARE, at {nvflare}"
+        where = f"{bracketed(site.host)}:{site.port}" if carrier is None else f"over {carrier}"
         report(f"{site.name} joins {where}; logs in {home / 'logs'}; Ctrl-C leaves")
         seen, shown = set(site.results.glob("*.json")), None
         if page is not None:

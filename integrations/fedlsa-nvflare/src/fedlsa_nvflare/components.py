@@ -13,20 +13,18 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ....errors import MessageError, MissingExtraError
-from .relay import MAX_MESSAGE, REFUSED, SOCKET, TASK, connect, receive, send
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.executor import Executor
+from nvflare.apis.filter import ContentBlockedException, Filter, FilterChainType, FilterContextKey
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+from nvflare.apis.signal import Signal
 
-try:
-    from nvflare.apis.controller_spec import ClientTask, Task
-    from nvflare.apis.executor import Executor
-    from nvflare.apis.filter import ContentBlockedException, Filter, FilterChainType, FilterContextKey
-    from nvflare.apis.fl_constant import FLContextKey, ReturnCode
-    from nvflare.apis.fl_context import FLContext
-    from nvflare.apis.impl.controller import Controller
-    from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
-    from nvflare.apis.signal import Signal
-except ImportError:
-    raise MissingExtraError("this carrier needs nvflare: pip install 'fedlsa[nvflare]'") from None
+from fedlsa.errors import MessageError
+
+from .relay import MAX_MESSAGE, REFUSED, SOCKET, TASK, connect, receive, send
 
 PRESENCE_INTERVAL = 1.0  # seconds between messages about who is there
 PATIENCE = 600.0  # seconds that an executor waits for the site's process to come back

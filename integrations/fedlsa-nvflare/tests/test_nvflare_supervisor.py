@@ -1,14 +1,14 @@
-"""What the supervisor of a FLARE job decides, with a table in the place of the server; tests/nvflare has a real one."""
+"""What the supervisor of a FLARE job decides, with a table in the place of the server, without FLARE."""
 
 import json
 import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from fedlsa_nvflare import supervisor
+from fedlsa_nvflare.supervisor import STRIKES, JobSupervisor
 
 from fedlsa.errors import NetworkError
-from fedlsa.network.carriers.nvflare import supervisor
-from fedlsa.network.carriers.nvflare.supervisor import STRIKES, JobSupervisor
 
 SITES = ("lisbon", "oslo", "site-3")
 

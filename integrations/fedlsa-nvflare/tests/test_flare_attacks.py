@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare.apis", reason="needs fedlsa[nvflare]: make test-nvflare has an environment of its own")
+pytest.importorskip("nvflare.apis", reason="needs nvflare: make test-nvflare has an environment of its own")
 
+from fedlsa_nvflare import relay
 from flare_machines import PATIENCE, SERVER, SITES, Machines
 from hostile_job import ATTACKS
 from nvflare.fuel.flare_api.api_spec import NoConnection
-
-from fedlsa.network.carriers.nvflare import relay
 
 EXECUTOR = {"path": relay.SITE_CLASS, "args": {}}
 SOFT, HARD = "site-3", ("site-1", "site-2")
@@ -47,7 +46,7 @@ def machines(tmp_path_factory):
     found.start_flare(SERVER, PYTHONPATH=str(Path(__file__).parent), HOSTILE_OUT=str(found.folder / "seen.json"))
     for site in SITES:
         found.start_flare(site)
-    found.start_site("site-1", "--nvflare", found.socket("site-1"))
+    found.start_site("site-1", "--carrier", f"nvflare:{found.socket('site-1')}")
     yield found
     found.close()
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from fedlsa_nvflare import relay
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 import fedlsa as fl
-from fedlsa.network.carriers.nvflare import relay
 from fedlsa.network.folder import setup
 from fedlsa.network.processes import free_port
 
@@ -96,8 +96,8 @@ class Machines:
         for name in (SERVER, *SITES):
             self.start_flare(name)
         for site in SITES:
-            self.start_site(site, "--nvflare", self.socket(site))
-        self.start_coordinator("--nvflare", self.kit(SUPERVISOR))
+            self.start_site(site, "--carrier", f"nvflare:{self.socket(site)}")
+        self.start_coordinator("--carrier", f"nvflare:{self.kit(SUPERVISOR)}")
 
     def session(self):
         """The supervisor's session with FLARE's server, when that is up."""

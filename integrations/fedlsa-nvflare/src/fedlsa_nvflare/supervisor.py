@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from ....errors import MessageError, MissingExtraError, NetworkError
-from ....files import reason
-from ...folder.config import Network
-from ...protocol.records import printable
+from fedlsa.errors import MessageError, NetworkError
+from fedlsa.files import reason
+from fedlsa.network.folder.config import Network
+
 from .relay import REFUSED, SOCKET, TASK, job_files, listening, receive, send, write_files
 
 # The carrier (present, ask) whose messages a FLARE job passes on: the coordinator's end of the socket.
@@ -160,10 +160,8 @@ class JobSupervisor:
     def __init__(
         self, carrier: FlareCarrier, sites: tuple[str, ...], kit: Path, work: Path, say: Callable[[str], None] = print
     ) -> None:
-        try:
-            from nvflare.fuel.flare_api.flare_api import new_secure_session
-        except ImportError:
-            raise MissingExtraError("this carrier needs nvflare: pip install 'fedlsa[nvflare]'") from None
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
         try:
             self.user = str(json.loads((kit / "startup" / "fed_admin.json").read_text("utf8"))["admin"]["username"])
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -188,7 +186,7 @@ class JobSupervisor:
                 while not self.ended.wait(LOOK):
                     self._look(session)
             except Exception as error:  # FLARE's client raises errors of many kinds; all mean: connect again
-                why = f"FLARE's server does not answer ({type(error).__name__}: {printable(error, 200)}); trying again"
+                why = f"FLARE's server does not answer ({type(error).__name__}: {str(error)[:200]!a}); trying again"
                 if why != self.trouble:  # once, however long it lasts
                     self.say(why)
                 self.trouble = why
@@ -264,4 +262,4 @@ class JobSupervisor:
         try:
             session.abort_job(job)
         except Exception as error:  # FLARE's client raises errors of many kinds
-            self.say(f"the job {job} was not there to be aborted ({printable(error, 100)})")
+            self.say(f"the job {job} was not there to be aborted ({str(error)[:100]!a})")

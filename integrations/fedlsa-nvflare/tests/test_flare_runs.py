@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare.apis", reason="needs fedlsa[nvflare]: make test-nvflare has an environment of its own")
+pytest.importorskip("nvflare.apis", reason="needs nvflare: make test-nvflare has an environment of its own")
 
+from fedlsa_nvflare import relay
 from flare_machines import SERVER, SITES, Machines
 
-from fedlsa.network.carriers.nvflare import relay
 from fedlsa.network.coordinator import commands
 from fedlsa.network.coordinator.runs import chosen
 from fedlsa.network.protocol.run_settings import StartOptions
@@ -70,10 +70,10 @@ def test_a_run_has_the_same_bits_when_sites_their_flare_clients_and_the_server_a
 
     for number, (victim, again) in enumerate(
         [
-            ("site-1", lambda: machines.start_site("site-1", "--nvflare", machines.socket("site-1"))),
+            ("site-1", lambda: machines.start_site("site-1", "--carrier", f"nvflare:{machines.socket('site-1')}")),
             ("flare-site-2", lambda: machines.start_flare("site-2")),
             (f"flare-{SERVER}", lambda: machines.start_flare(SERVER)),
-            ("serve", lambda: machines.start_coordinator("--nvflare", machines.kit(relay.SUPERVISOR))),
+            ("serve", lambda: machines.start_coordinator("--carrier", f"nvflare:{machines.kit(relay.SUPERVISOR)}")),
         ]
     ):
         machines.until(
@@ -92,9 +92,9 @@ def test_a_site_that_comes_late_enters_by_a_new_job_and_the_run_waits_for_it(mac
     for name in (SERVER, *SITES[:2]):
         machines.start_flare(name)
     for site in SITES:
-        machines.start_site(site, "--nvflare", machines.socket(site))
+        machines.start_site(site, "--carrier", f"nvflare:{machines.socket(site)}")
     before = machines.log("serve").count("submitted") if (machines.folder / "serve.log").exists() else 0
-    machines.start_coordinator("--nvflare", machines.kit(relay.SUPERVISOR))
+    machines.start_coordinator("--carrier", f"nvflare:{machines.kit(relay.SUPERVISOR)}")
     commands.start(machines.network.folder, options("late"), detach=True)
     machines.until(lambda: machines.log("serve").count("submitted") > before, "the job is there without the third site")
     assert events(machines, "late") == []  # a run begins with all its sites

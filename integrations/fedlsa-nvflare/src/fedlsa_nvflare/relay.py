@@ -18,11 +18,9 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
-from .... import checks
-from ....errors import MessageError, NetworkError
-from ....files import reason
-from ...disk import create, write_json
-from ...protocol.records import printable
+from fedlsa import checks
+from fedlsa.errors import MessageError, NetworkError
+from fedlsa.files import reason, write
 
 SOCKET = "FEDLSA_SOCKET"  # the coordinator's socket in the environment, a site's in its privacy.json
 TASK = "fedlsa"  # the one task that passes, and the one entry of its content
@@ -112,7 +110,7 @@ class RelaySite:
         try:
             reply = self.answer(order)
         except Exception as error:  # one order that cannot be answered must not end the site
-            self.say(f"an order was not answered: {type(error).__name__}: {printable(error)}")
+            self.say(f"an order was not answered: {type(error).__name__}: {str(error)[:200]!a}")
             reply = REFUSED
         link.send_bytes(reply)
 
@@ -243,18 +241,19 @@ def write_files(folder: Path, files: Files) -> None:
     """Write JSON files, each to a temporary name first."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_json(folder / name, content, f"{name} of the kit")
+        write(folder / name, (json.dumps(content, indent=1) + "\n").encode(), "the kit's file")
 
 
 def write_kit(folder: Path, network: str, host: str, port: int, sites: tuple[str, ...]) -> None:
     """What the coordinator sends round: definitions, the profile, the job to look at, and a README."""
     if folder.exists():
         raise NetworkError(f"the kit's folder must be new; {folder} exists")
+    checks.integer("port", port, at_least=1, at_most=65535)
     project = "fedlsa-" + re.sub(r"[^A-Za-z0-9-]", "-", network)[:20]
     write_files(folder, definitions(project, host, port, sites))
     write_files(folder / TASK, job_files(sites))
     text = resources.files(HERE).joinpath("kit.md").read_text(encoding="utf8")
-    create(folder / "README.md", text.replace("PROJECT", project).encode(), secret=False)
+    write(folder / "README.md", text.replace("PROJECT", project).encode(), "the kit's file")
 
 
 def harden(kit: Path, socket: Path) -> str:

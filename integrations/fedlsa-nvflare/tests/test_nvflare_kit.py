@@ -1,20 +1,18 @@
-"""The kit for NVIDIA FLARE as files, and the relay over a socket; FLARE itself is not needed here (tests/nvflare)."""
+"""The kit for NVIDIA FLARE as files, and the relay over a socket; FLARE itself is not needed here."""
 
 import contextlib
-import importlib
 import json
 import socket
-import sys
 import threading
 import time
 from multiprocessing.connection import Connection
 
 import pytest
+from fedlsa_nvflare import open_coordinator, open_site, relay
+from fedlsa_nvflare.command import main
+from fedlsa_nvflare.supervisor import FlareCarrier
 
-from fedlsa.cli import main
-from fedlsa.errors import MessageError, MissingExtraError, NetworkError
-from fedlsa.network.carriers.nvflare import relay
-from fedlsa.network.carriers.nvflare.supervisor import FlareCarrier
+from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.folder import setup
 
 SITES = ("lisbon", "oslo", "site-3")
@@ -105,7 +103,7 @@ def test_another_folder_is_not_hardened(tmp_path):
 
 def test_the_commands_write_the_kit_and_the_limits(tmp_path, capsys):
     setup.init(tmp_path / "net", SITES, "fl.example.org")
-    assert not main(["network", "nvflare-kit", str(tmp_path / "net"), str(tmp_path / "kit")])
+    assert not main(["kit", str(tmp_path / "net"), str(tmp_path / "kit")])
     names = sorted(path.stem for path in (tmp_path / "kit").glob("*.yaml"))
     assert names == sorted([*SITES, "server", "supervisor", "profile"])
     profile = json.loads((tmp_path / "kit" / "profile.yaml").read_text())  # JSON is YAML
@@ -115,22 +113,26 @@ def test_the_commands_write_the_kit_and_the_limits(tmp_path, capsys):
     assert json.loads((tmp_path / "kit" / relay.TASK / "meta.json").read_text())["name"] == relay.TASK
     assert profile["name"] in (tmp_path / "kit" / "README.md").read_text()
     folder = flare_folder(tmp_path / "flare")
-    assert not main(["network", "nvflare-harden", str(folder), "--socket", str(tmp_path / "s.sock")])
+    assert not main(["harden", str(folder), "--socket", str(tmp_path / "s.sock")])
     assert "hardened as a site" in capsys.readouterr().out
 
 
-def test_without_the_extra_a_sentence_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "nvflare", None)
-    monkeypatch.setitem(sys.modules, "nvflare.apis.controller_spec", None)
-    monkeypatch.setitem(sys.modules, "nvflare.fuel.flare_api.flare_api", None)
-    monkeypatch.delitem(sys.modules, "fedlsa.network.carriers.nvflare.components", raising=False)
-    with pytest.raises(MissingExtraError, match=r"fedlsa\[nvflare\]"):
-        importlib.import_module("fedlsa.network.carriers.nvflare.components")
-    network = setup.init(tmp_path / "net", SITES, "127.0.0.1")
-    from fedlsa.network.carriers.nvflare.supervisor import SupervisedCarrier
+@pytest.mark.parametrize("line", ["kit net here", "kit net new --port 0", "kit none new", "harden here --socket s"])
+def test_a_command_that_cannot_be_done_ends_with_one_line_and_changes_nothing(tmp_path, capsys, monkeypatch, line):
+    setup.init(tmp_path / "net", SITES, "127.0.0.1")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "net"]
+    assert not list((tmp_path / "here").iterdir())
 
-    with pytest.raises(MissingExtraError, match=r"fedlsa\[nvflare\]"):
-        SupervisedCarrier(network, tmp_path)
+
+def test_the_carrier_opens_a_sites_end_and_names_a_wrong_folder_of_the_supervisor(tmp_path):
+    assert isinstance(open_site(str(tmp_path / "s"), bytes, print), relay.RelaySite)
+    network = setup.init(tmp_path / "net", SITES, "127.0.0.1")
+    with pytest.raises((NetworkError, ModuleNotFoundError), match=r"folder of the supervisor|nvflare"):
+        open_coordinator(network, str(tmp_path), print)
 
 
 def until(condition):
