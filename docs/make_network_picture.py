@@ -25,12 +25,12 @@ from fedlsa.engine.local import ClippedMeans, Means
 from fedlsa.figures import theme
 from fedlsa.figures.lines import Chart, Line
 from fedlsa.figures.matplotlib_figures import draw_charts
-from fedlsa.network.coordinator.budget import AffordablePlan, PrivacyBudget, affordable
 from fedlsa.network.protocol.client import ClientState, SiteRun, client_step
 from fedlsa.network.protocol.messages import Reply
-from fedlsa.network.protocol.privacy import discrete_gaussian
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import ServerState, accept, close_round, open_round
+from fedlsa.theory.privacy import discrete_gaussian
+from fedlsa.theory.private_plans import AffordablePlan, PrivacyBudget, affordable
 from fedlsa.theory.problem_moments import moments
 
 PICTURE = Path(__file__).parent / "images" / "network-uploads.png"

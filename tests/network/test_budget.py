@@ -12,21 +12,20 @@ import fedlsa as fl
 from fedlsa.engine.local import ClippedMeans, Means
 from fedlsa.engine.reference import Iterate, serve
 from fedlsa.errors import ArgumentError
-from fedlsa.network.coordinator.budget import (
+from fedlsa.network.coordinator.run_loop import complete_run
+from fedlsa.network.protocol.ring import Coding, encode
+from fedlsa.network.protocol.run_settings import RunSettings
+from fedlsa.network.site import orders
+from fedlsa.theory.privacy import delta_left, discrete_gaussian, epsilon_of, privacy_spent, rho_of_answer
+from fedlsa.theory.private_plans import (
     NoisyRun,
     PrivacyBudget,
     affordable,
     best_run,
-    example_moments,
     least_error,
     noise_sentence,
     noisy_run,
 )
-from fedlsa.network.coordinator.run_loop import complete_run
-from fedlsa.network.protocol.privacy import delta_left, discrete_gaussian, epsilon_of, privacy_spent, rho_of_answer
-from fedlsa.network.protocol.ring import Coding, encode
-from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.site import orders
 from fedlsa.theory.problem_moments import moments
 
 BEYOND = 4.5  # standard errors that a simulated mean may lie off
@@ -210,8 +209,7 @@ def test_a_network_that_runs_as_planned_ends_where_the_plan_says_and_spends_the_
     spending = {"privacy": "record", "epsilon": 1e4, "most_runs": 100}
     world = MemoryWorld(tmp_path, **spending)
     files = [tmp_path / f"{site}.csv" for site in world.network.sites]
-    found, rows = example_moments(files, world.task)
-    assert rows == 60
+    found = moments(fl.site_problem(files, world.task, "sites", "rows"))
     plan, errors = affordable(found, budget, local_steps=20, max_rounds=6), []
     for k in range(runs):
         run = world.start(

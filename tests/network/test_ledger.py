@@ -14,9 +14,9 @@ import fedlsa as fl
 from fedlsa.errors import NetworkError, PolicyError
 from fedlsa.network import chain
 from fedlsa.network.protocol.messages import Measure
-from fedlsa.network.protocol.privacy import epsilon_of
 from fedlsa.network.protocol.ring import STATISTICS, Coding
 from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place
+from fedlsa.theory.privacy import epsilon_of
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 

@@ -17,8 +17,8 @@ from fedlsa.network.folder import setup
 from fedlsa.network.pages import coordinator_state, http_pages
 from fedlsa.network.pages.coordinator_state import CoordinatorState
 from fedlsa.network.pages.site_state import SiteState
-from fedlsa.network.protocol.privacy import epsilon_of
 from fedlsa.network.site.policy import Policy
+from fedlsa.theory.privacy import epsilon_of
 
 SECRETS = ("BEGIN", "PRIVATE", "theta")
 

@@ -13,8 +13,9 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.stats import chisquare, kstest, norm
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError
-from fedlsa.network.protocol import privacy
-from fedlsa.network.protocol.privacy import (
+from fedlsa.network.protocol.ring import Coding, encode
+from fedlsa.theory import privacy
+from fedlsa.theory.privacy import (
     delta_left,
     discrete_gaussian,
     epsilon_of,
@@ -25,7 +26,6 @@ from fedlsa.network.protocol.privacy import (
     rho_of,
     rho_of_answer,
 )
-from fedlsa.network.protocol.ring import Coding, encode
 
 
 def noise_variance(noise, clip, grid):

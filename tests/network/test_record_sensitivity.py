@@ -1,6 +1,6 @@
 """What one row can change in an answer: neighbouring data sets with the same draws, and a search for the worst.
 
-`ratio` is how far their answers are apart, over the bound 2 eta G K of protocol/privacy.py: it must never exceed 1, and
+`ratio` is how far their answers are apart, over the bound 2 eta G K of theory/privacy.py: it must never exceed 1, and
 the worst pairs should come near it, or the bound would be silly.
 """
 
@@ -12,7 +12,7 @@ import pytest
 from fedlsa.engine.local import ClippedMeans, Rows, alias_slots
 from fedlsa.engine.random import OBSERVATION, choose, words
 from fedlsa.errors import ArgumentError
-from fedlsa.network.protocol.privacy import check_unit, most_draws, most_probable, rho_of, rho_of_answer
+from fedlsa.theory.privacy import check_unit, most_draws, most_probable, rho_of, rho_of_answer
 
 ROUNDING = 1e-9
 

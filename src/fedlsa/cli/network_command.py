@@ -12,18 +12,18 @@ import typer
 
 from .. import checks
 from ..errors import ArgumentError, NetworkError
-from ..fitting import Regression
+from ..fitting import Regression, site_problem
 from ..network import audit as audit_log
 from ..network import chain
 from ..network.coordinator import runs
-from ..network.coordinator.budget import PrivacyBudget, affordable, example_moments, least_error
 from ..network.disk import write_json
 from ..network.folder.config import Network, SiteFolder
 from ..network.pages.http_pages import PagePlace
-from ..network.protocol.privacy import LOCAL, UNITS, check_unit
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
 from ..network.site import ledger as site_ledger
 from ..network.site import policy
+from ..theory.privacy import LOCAL, UNITS, check_unit
+from ..theory.private_plans import PrivacyBudget, affordable, least_error
 from .enrolment_command import SITE_PANEL, Folder, network
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
 from .outputs import Outputs, print_json
@@ -156,11 +156,11 @@ def budget(
         return
     task = chosen_task(regression, value) or Regression("y")
     check_unit(given["unit"], isinstance(task, Regression))
-    moments, rows = example_moments(site_files(files), task)
+    like = site_problem(site_files(files), task, "sites", "rows")
     if given["rows"] is None:
-        given["rows"] = rows
+        given["rows"] = int(np.diff(like.first).min())
     asked = PrivacyBudget(**given)
-    bought = affordable(moments, asked, **run)
+    bought = affordable(like, asked, **run)
     if json:
         print_json(budget=asked, plan=bought, covers_standardisation=not task.scaled)
         return

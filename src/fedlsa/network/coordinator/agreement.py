@@ -15,6 +15,7 @@ from ...errors import MessageError, NetworkError
 from ...fitting.columns import Columns
 from ...fitting.design import design_of
 from ...fitting.tasks import checked_weight
+from ...theory.private_plans import noise_sentence
 from ..disk import read_json, write_json
 from ..folder.certificates import check_site
 from ..folder.config import Network, task_text
@@ -26,7 +27,6 @@ from ..protocol.run_settings import RunSettings, RunTerms, StartOptions
 from ..protocol.server import ServerState
 from ..site.facts import coefficient_names
 from ..site.site_data import scale_from_json, scale_to_json
-from .budget import noise_sentence
 from .run_plan import allowed, one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
 from .runs import RunFolder
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import MessageError, NetworkError
+from ...theory.privacy import promise
 from ..folder.config import Network
 from ..protocol.messages import Finished, Refusal
-from ..protocol.privacy import promise
 from ..protocol.records import MalformedError, printable
 from ..protocol.ring import VECTORS
 from ..protocol.server import (

@@ -10,10 +10,10 @@ from importlib import metadata
 from typing import Any
 
 from ...errors import ArgumentError, FedLSAError
+from ...theory.privacy import delta_left, epsilon_of
 from .. import chain
 from ..chain import ChainHead
 from ..folder.config import SiteFolder, certificate_warnings
-from ..protocol.privacy import delta_left, epsilon_of
 from ..protocol.records import VERSION, printable
 from ..site.ledger import Ledger
 from ..site.policy import Policy, explain, waiting

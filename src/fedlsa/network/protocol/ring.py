@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError, MessageError
-from .privacy import UNITS
+from ...theory.privacy import UNITS
 
 Limbs = NDArray[np.int16]
 LIMB_BITS = 16

@@ -15,7 +15,7 @@ from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError, NetworkError
 from ...fitting.tasks import WEIGHTS
-from .privacy import LOCAL
+from ...theory.privacy import LOCAL
 from .records import Struct
 from .ring import Coding
 

@@ -26,12 +26,12 @@ import numpy as np
 from ...errors import ArgumentError, FedLSAError, NetworkError, PolicyError
 from ...files import reason, write
 from ...fitting.tasks import Regression, Task
+from ...theory.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
 from .. import chain, disk
 from ..chain import ChainHead, entries
 from ..folder.config import SiteFolder
 from ..protocol.client import ClientState
 from ..protocol.messages import Work
-from ..protocol.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
 from ..protocol.records import Message, encode, is_signed, printable, sign_bytes
 from ..protocol.run_settings import RunTerms
 from .limits import RowSizes, check_steps, refused, ridge_of
@@ -368,7 +368,7 @@ def _line(entry: dict[str, Any]) -> str:
     return f"{entry['number']:>7}  {when} UTC  {printable('; '.join(w for w in words if w), 300)}"
 
 
-# What a round asks and what its answer costs in privacy (protocol/privacy.py), against policy and ledger.
+# What a round asks and what its answer costs in privacy (theory/privacy.py), against policy and ledger.
 
 
 def check_noise(policy: Policy, terms: RunTerms, task: Task, totals: LedgerTotals) -> None:

@@ -27,6 +27,7 @@ from msgspec.structs import replace as changed
 from ...checks import Floats
 from ...errors import FedLSAError, MessageError, NetworkError, PolicyError, ResultFileError, SiteDataError
 from ...fitting.rows import FeatureScale
+from ...theory.privacy import discrete_gaussian, rho_for
 from ..disk import check_secret, create, load_state, read_json, save_state, write_json
 from ..folder.certificates import SiteIdentity, check_site, mask_key, private_key
 from ..folder.config import SiteFolder, task_text
@@ -48,7 +49,6 @@ from ..protocol.messages import (
     Sums,
     Work,
 )
-from ..protocol.privacy import discrete_gaussian, rho_for
 from ..protocol.records import decode, encode, printable
 from ..protocol.ring import STATISTICS, pair_secret, to_integers
 from ..protocol.run_settings import RunTerms, plain_name

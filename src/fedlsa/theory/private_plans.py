@@ -1,7 +1,7 @@
 """What error a privacy budget buys, before a run begins; or that it cannot be afforded.
 
 As long as nothing is clipped, the noise of privacy is added to what sites upload and to nothing else, so the error is
-that of exact theory with noise on uploads (theory/exact_curves.py), an affine function of its variance s^2:
+that of exact theory with noise on uploads (exact_curves.py), an affine function of its variance s^2:
 
     E||theta_R - theta_star||^2 = m_R + n_R s^2,   variance of the change of site c in round t = a_tc + b_tc s^2.
 
@@ -24,31 +24,29 @@ Where only scalars are known: the noise of the last round is in the result whate
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ... import checks
-from ...algorithms import METHODS
-from ...checks import Floats
-from ...errors import ArgumentError
-from ...fitting.tasks import Task
-from ...theory.exact_curves import exact
-from ...theory.joint import Joint
-from ...theory.linear import smat, squares, svec, triangle
-from ...theory.local_steps import Kinds
-from ...theory.planner import MAX_EXACT_DIM
-from ...theory.problem_moments import Moments
-from ...theory.rounds import AgentRound, groups_of, round_of
-from ..protocol.privacy import DELTA, LOCAL, UNITS, delta_left, epsilon_of, rho_for, rho_of_answer
-from ..protocol.run_settings import RunSettings
+from .. import checks
+from ..algorithms import METHODS
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..problems import Problem
+from .exact_curves import exact
+from .joint import Joint
+from .linear import smat, squares, svec, triangle
+from .local_steps import Kinds
+from .planner import MAX_EXACT_DIM
+from .privacy import DELTA, LOCAL, UNITS, delta_left, epsilon_of, rho_for, rho_of_answer
+from .problem_moments import Moments, moments
+from .rounds import AgentRound, groups_of, round_of
 
 # Errors of runs with noise on uploads, and how long the changes are that sites send, round by round, exactly.
 #
-# From theta = 0, in the coordinates of theory/rounds.py and theory/joint.py: what a site sends is u_hat_c - u plus
+# From theta = 0, in the coordinates of rounds.py and joint.py: what a site sends is u_hat_c - u plus
 # its noise. Both E||u||^2 and the variance of u_hat_c - u are affine in the variance of the noise.
 
 LENGTHS = 25  # values of eta H that are tried
@@ -148,7 +146,7 @@ MOST_EPSILON = 1e9  # that is looked at when a budget is too small: who needs mo
 
 @dataclass(frozen=True)
 class PrivacyBudget:
-    """What all answers of a run may spend: epsilon at delta, for the unit "site" or "record" (protocol/privacy.py).
+    """What all answers of a run may spend: epsilon at delta, for the unit "site" or "record" (theory/privacy.py).
 
     row_clip, rows : for the unit "record": the longest gradient of a row, and the rows of the smallest site
     """
@@ -203,7 +201,7 @@ class AffordablePlan:
 
 
 def affordable(
-    moments: Moments,
+    problem: Problem | Moments,
     budget: PrivacyBudget,
     *,
     methods: tuple[str, ...] = ("fedlsa", "scafflsa"),
@@ -218,8 +216,8 @@ def affordable(
     A budget that buys less than `error`, or less than not running at all, is an ArgumentError that says what would do.
     """
     T, H = checks.integer("max_rounds", max_rounds, at_least=1), checks.integer("local_steps", local_steps, at_least=1)
-    _check_row_clip(moments, budget)
-    m = moments
+    m = moments(problem)
+    _check_row_clip(m, budget)
     if checks.choice("local", local, LOCAL) == "means":
         m = replace(m, noise=np.broadcast_to(np.float64(0), m.noise.shape))
     tried = [c for name in methods for c in noisy_runs(m, _checked(name, m, budget), H, T)]
@@ -263,10 +261,11 @@ def least_error(
     return s * math.sqrt(d * float(w @ w)), s / clip
 
 
-def noise_sentence(settings: RunSettings, rows: int, dim: int, epsilon: float | None = None) -> str:
+def noise_sentence(settings: Any, rows: int, dim: int, epsilon: float | None = None) -> str:
     """What the noise of a run costs and promises, said before it begins; "" for a run without noise.
 
-    rows : of the smallest site; epsilon : the error that was asked for: one below the noise is refused
+    settings : RunSettings of a run between sites; rows : of the smallest site
+    epsilon : the error that was asked for: one below the noise is refused
     """
     clip, noise, R, H = settings.clip, settings.noise, settings.rounds, settings.local_steps
     if noise is None or clip is None:
@@ -368,33 +367,3 @@ def _too_small(
         f"epsilon must be larger for {what}, {wanted:.3g}: {buys}, and {does} with these sites, rows and rounds; "
         f"got {budget.epsilon:g}"
     )
-
-
-def example_moments(files: Sequence[Path], task: Task) -> tuple[Moments, int]:
-    """The moments of one file per site that resembles its own, in the coordinates that a run on them would have;
-    and the rows of the smallest. Each has the same weight."""
-    from ...fitting.columns import (
-        choose_columns,  # readers of tables load the compiler, which other plans do not need
-    )
-    from ...fitting.sites import open_tables
-    from ...fitting.sums import scale_of
-    from ..protocol.agreed_design import AgreedDesign
-    from ..site.facts import MOMENTS, measure, view
-
-    sites = open_tables(list(files), task)
-    design = AgreedDesign.of(choose_columns(task, sites))
-    seen = [view(site, task, design) for site in sites]
-    names, N = seen[0].names, len(sites)
-    weights, k = np.full(N, 1 / N), len(names) - task.intercept
-    means = np.stack([own.summary.mean for own in seen])
-    within = np.stack([own.summary.scatter / own.summary.n for own in seen])
-    largest = np.max([own.summary.largest for own in seen], axis=0)
-    variance = within.mean(axis=0) + means.var(axis=0)
-    where = f"all {N} files ({sites[0].name}, ...)"
-    scale = scale_of(task, means.mean(axis=0), variance, largest, names[:k], where)
-    found = [measure(site, task, scale, True, design)[1] for site in sites]
-    shared = [moments for moments in found if moments is not None]
-    if len(shared) < N:
-        raise ArgumentError(f"files must have at most {MOMENTS} coefficients for exact moments; got {len(names)}")
-    A, b, noise = (np.stack([getattr(moments, name) for moments in shared]) for name in ("A", "b", "noise_map"))
-    return Moments(A, b, noise, np.arange(N), weights, np.ones(N, np.int64)), min(own.summary.n for own in seen)

@@ -43,8 +43,8 @@ from typing import Any
 
 import numpy as np
 
-from ... import checks
-from ...errors import ArgumentError, ArgumentTypeError
+from .. import checks
+from ..errors import ArgumentError, ArgumentTypeError
 
 DELTA = 1e-5  # of promises that are shown without being asked for
 TAIL = 2.0**-40  # of how often a row is drawn, per answer: a thousand answers add 1e-9 to delta
