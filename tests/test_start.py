@@ -86,7 +86,7 @@ def test_a_small_fit_compiles_no_engine_and_loads_no_data_frames():
         import numpy as np, fedlsa as fl
         x = np.random.default_rng(0).standard_normal((2, 50, 2))
         sites = [(a, a.sum(axis=1) + np.cos(np.arange(50))) for a in x]
-        found = fl.fit(sites, fl.Regression("y"))
+        found = fl.fit(sites, fl.Regression("y"), share_moments=True)
         assert found.local == "rows" and found.plan.samples > 1e4
     """
     (found,) = loaded("\n".join(line.strip() for line in script.splitlines()))

@@ -157,7 +157,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     monkeypatch.setattr("fedlsa.cli.fit_command.fit_sites", fit)
     options = "--step-size 0.1 --local-steps 5 --rounds 7 --max-samples 99 --weight samples --local rows --lag 3 "
     options += "--seed 4 --bootstrap 50 --resample block --method fedlsa --memory 2MB --baselines --site firm "
-    options += "--no-intercept --no-standardise --ridge 0.5 --columns a,b --columns c "
+    options += "--share-moments --no-intercept --no-standardise --ridge 0.5 --columns a,b --columns c "
     options += "--row-weights w --offset o --cluster g --covariance HC1 --missing drop --decimal ,"
     code, _, err = fedlsa("fit", "regression", "firm-[01].csv", "--target", "invest", *options.split())
     assert (code, err) == (2, "fedlsa: seen enough\n")
@@ -165,6 +165,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     assert seen.pop("task") == fl.Regression("invest", ("a", "b", "c"), False, False, 0.5, "w", "o", "drop")
     assert seen == {
         "epsilon": None, "method": "fedlsa", "step_size": 0.1, "local_steps": 5, "rounds": 7, "max_samples": 99.0,
+        "share_moments": True,
         "weight": "samples", "local": "rows", "lag": 3, "seed": 4, "bootstrap": 50, "plan": True, "baselines": True,
         "resample": "block", "memory": 2e6, "progress": None, "site": "firm",
         "decimal": ",", "cluster": "g", "covariance": "HC1",

@@ -102,7 +102,10 @@ def check_make(words: list[str]) -> None:
 
 
 def check_pip(words: list[str]) -> None:
-    """What is installed is this project, with extras that it has."""
+    """What is installed is this project, with extras that it has, or a distribution in its repository."""
+    if words[-1].startswith("./"):
+        assert (ROOT / words[-1] / "pyproject.toml").is_file(), words
+        return
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
     what, _, extras = words[-1].rstrip("]").partition("[")
     assert what in (".", project["name"]), words

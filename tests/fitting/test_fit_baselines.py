@@ -39,7 +39,7 @@ def test_costs_are_counted_in_numbers_messages_and_bytes():
     fit = fl.fit(sites, fl.Regression("y"), 0.1, local="means", baselines=True)
     run, system, average = fit.baselines
     N, d, T = 5, 4, fit.communications
-    assert (run.numbers, run.messages, run.bytes) == (d * T, N * T, 16 * N * d * T)
+    assert (run.numbers, run.messages, run.bytes) == (d * T, N * T, 32 * N * d * T)
     assert (system.numbers, system.messages, system.bytes) == (d * d + d, N, 8 * N * (d * d + 2 * d))
     assert (average.numbers, average.messages, average.bytes) == (d, N, 16 * N * d)
 

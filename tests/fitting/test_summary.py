@@ -89,7 +89,9 @@ def test_the_foot_says_what_a_protocol_would_give(fitted):
     off = np.abs((fitted.protocol - fitted.theta) / fitted.standard_error).max()
     assert 0.01 < off < 100
     assert "SCAFFLSA on each site's means with step size 0.1, takes 9 communications of 5 local steps" in foot
-    assert f"{fitted.plan.bytes:,} bytes; none of its coefficients is off by more than {off:.2g} standard" in foot
+    assert f"{fitted.plan.bytes:,} bytes of numbers, in messages with up to 1 kB of names and receipts" in foot
+    assert f"; none of its coefficients is off by more than {off:.2g} standard" in foot
+    assert "share_moments" not in foot
 
 
 def test_without_a_planned_run_there_is_no_word_of_one(fitted):

@@ -9,12 +9,14 @@ from gallery import uncentred
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, MessageError, SiteDataError
+from fedlsa.fitting import run_plan as planning
 from fedlsa.fitting.reading import read
 from fedlsa.fitting.rows import Piece
+from fedlsa.fitting.run_plan import PlanNumbers
 from fedlsa.fitting.sites import open_tables
 from fedlsa.fitting.sums import SiteSums
-from fedlsa.network.coordinator import run_plan as planning
-from fedlsa.network.protocol.agreed_design import PlanNumbers, plan_numbers, plan_sums, scale_sums
+from fedlsa.network.coordinator.agreement import scale_from
+from fedlsa.network.protocol.agreed_design import plan_numbers, plan_sums, scale_sums
 from fedlsa.network.protocol.messages import Measurement
 from fedlsa.network.protocol.ring import STATISTICS, to_integers
 from fedlsa.network.site import facts as site
@@ -70,7 +72,7 @@ def numbers(said, weights):
 
 def planned(p, method, relative=0.15):
     epsilon = relative * float(np.linalg.norm(p.theta_star))
-    return planning.plan_from_scalars(numbers(measured(p), p.weights), epsilon, method, p.dim)
+    return planning.plan_from_scalars(numbers(measured(p), p.weights), (), epsilon, method, p.dim)
 
 
 NO_SHARE = np.zeros((0, 1), np.int16)
@@ -136,21 +138,21 @@ def test_a_site_that_cannot_determine_all_coefficients_is_planned_for():
     assert found.drifting == 1
     highest = max(scalars[1] for scalars in said)
     assert highest <= found.L <= 3 ** (1 / 8) * highest
-    run = planning.plan_from_scalars(found, 0.05, "scafflsa", D)
+    run = planning.plan_from_scalars(found, (), 0.05, "scafflsa", D)
     assert run.step_size * run.local_steps * found.L == pytest.approx(1, rel=1e-3)
     assert exact_error(p, run)[-1] <= 0.05
 
 
 def test_the_plan_follows_its_formulas():
     said = PlanNumbers(a=0.5, L=2.0, sigma2=6.0, drifting=0)
-    run = planning.plan_from_scalars(said, 0.01, "scafflsa", 6)
+    run = planning.plan_from_scalars(said, (), 0.01, "scafflsa", 6)
     r = (1 - math.exp(-0.5)) / 3  # a = 0.5, L = 2
     assert run.rate == pytest.approx(r, rel=1e-14)
     assert run.step_size == pytest.approx(r * 0.5 * 1e-4 / (2 * 6.0), rel=1e-14)  # sigma^2 = (8 + 16) / 4
     assert run.local_steps == round(1 / run.step_size)
-    quiet = planning.plan_from_scalars(PlanNumbers(0.25, 1.0, 8.0, 0), 100.0, "scaffnew", 6)
+    quiet = planning.plan_from_scalars(PlanNumbers(0.25, 1.0, 8.0, 0), (), 100.0, "scaffnew", 6)
     assert quiet.step_size == pytest.approx(0.25 / (8 * 8), rel=1e-14)
-    further = planning.plan_from_scalars(said, 0.01, "scafflsa", 6, distance=1e6)
+    further = planning.plan_from_scalars(said, (), 0.01, "scafflsa", 6, distance=1e6)
     assert further.rounds > run.rounds
     assert (further.step_size, further.local_steps) == (run.step_size, run.local_steps)
     assert f"at most {run.rounds} rounds" in run.sentence
@@ -168,15 +170,15 @@ def test_the_stop_rule_waits_for_three_small_movements():
 def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
     said = PlanNumbers(0.5, 1.0, 1.0, 0)
     with pytest.raises(ArgumentError, match=r"cannot bound FedLSA's bias .*share_moments = true.*; got 'fedlsa'"):
-        planning.plan_from_scalars(said, 0.1, "fedlsa", D)
+        planning.plan_from_scalars(said, (), 0.1, "fedlsa", D)
     with pytest.raises(ArgumentError, match=r"must have a positive mean .*share_moments = true.*; got -0.5"):
-        planning.plan_from_scalars(PlanNumbers(-0.5, 1.0, 1.0, 1), 0.1, "scafflsa", D)
+        planning.plan_from_scalars(PlanNumbers(-0.5, 1.0, 1.0, 1), (), 0.1, "scafflsa", D)
     with pytest.raises(ArgumentError, match=r"epsilon must be larger: rounds would have .* local steps; got 1e-08"):
-        planning.plan_from_scalars(said, 1e-8, "scafflsa", D)
+        planning.plan_from_scalars(said, (), 1e-8, "scafflsa", D)
     with pytest.raises(ArgumentError, match="epsilon must be a finite number above 0; got 0"):
-        planning.plan_from_scalars(said, 0, "scafflsa", D)
+        planning.plan_from_scalars(said, (), 0, "scafflsa", D)
     with pytest.raises(ArgumentError, match="site 0 does not"):
-        planning.plan_from_moments([Measurement("r", 10, 1, 0.0, NO_SHARE)], said, np.ones(1), 0.1, "scafflsa")
+        planning.shared([Measurement("r", 10, 1, 0.0, NO_SHARE)], np.ones(1))
     for sums in ([1.0, -1.0, 1.0, 0.0], [1.0, 1.0, -1.0, 0.0], [1.0, 1.0, 1.0]):
         with pytest.raises(MessageError, match="the sums of all sites must have"):
             plan_numbers(sums)
@@ -194,22 +196,24 @@ def with_moments(p):
 def test_with_moments_the_plan_is_that_of_fl_plan_and_the_solution_is_known(method):
     p = PROBLEMS[1]
     (said, found), epsilon = with_moments(p), 0.1 * float(np.linalg.norm(p.theta_star))
-    run = planning.plan_from_moments(said, found, p.weights, epsilon, method)
+    run = planning.plan_from_moments(planning.shared(said, p.weights), found, (), epsilon, method)
     best = fl.plan(p, epsilon, method=method, theta_0=np.zeros(D))
     assert (run.rounds, run.local_steps) == (best.rounds, best.algorithm.local_steps)
     assert run.step_size == pytest.approx(best.algorithm.step_size, rel=1e-9)
     assert exact_error(p, run)[-1] <= epsilon
     assert run.rate is None
-    np.testing.assert_allclose(planning.one_shot(said, p.weights, list("abcd")), p.theta_star, rtol=1e-10)
+    solution = planning.one_shot(planning.shared(said, p.weights), [100] * N, list("abcd"))
+    np.testing.assert_allclose(solution, p.theta_star, rtol=1e-10)
 
 
 def test_steps_on_means_are_planned_without_noise():
     p = PROBLEMS[2]
-    run = planning.plan_from_moments(*with_moments(p), p.weights, 1e-6, "scafflsa", local="means")
+    said, found = with_moments(p)
+    run = planning.plan_from_moments(planning.shared(said, p.weights), found, (), 1e-6, "scafflsa", local="means")
     means = fl.problems.from_observations([([1.0], A[None], b[None]) for A, b in zip(p.A_bar, p.b_bar, strict=True)])
     assert exact_error(means, run)[-1] <= 1e-6
     for method in ("scafflsa", "scaffnew"):  # Scaffnew's mean shrinks faster than its runs do, so runs are looked at
-        run = planning.plan_from_scalars(numbers(measured(p), p.weights), 1e-6, method, D, local="means")
+        run = planning.plan_from_scalars(numbers(measured(p), p.weights), (), 1e-6, method, D, local="means")
         R = min(run.rounds, 80)
         r = fl.simulate(means, algorithm(run), R, 4, np.zeros(D), record=range(R + 1))
         for theta in r["theta"].values:
@@ -223,8 +227,8 @@ def test_beyond_exact_moments_a_plan_from_moments_is_the_one_from_scalars():
     A, noise = np.eye(d), np.zeros((d * (d + 1) // 2, (d + 1) * (d + 2) // 2))
     noise[0, -1] = 1.0
     said, found = [Measurement("r", 100, 1, 0.0, NO_SHARE, A, np.ones(d), noise)] * 2, PlanNumbers(1.0, 1.0, 0.5, 0)
-    run = planning.plan_from_moments(said, found, np.array([0.5, 0.5]), 0.1, "scafflsa")
-    assert run == planning.plan_from_scalars(found, 0.1, "scafflsa", d, math.sqrt(d))
+    run = planning.plan_from_moments(planning.shared(said, np.array([0.5, 0.5])), found, (), 0.1, "scafflsa")
+    assert run == planning.plan_from_scalars(found, (), 0.1, "scafflsa", d, math.sqrt(d))
 
 
 def summary_of(X, y):
@@ -254,11 +258,11 @@ def test_coordinates_from_sums_are_those_of_a_fit(far):
             scale_sums(summary_of(np.column_stack([columns["x"], columns["z"]]), columns["y"]), float(w))
             for columns, w in zip(data, weights, strict=True)
         ]
-        scale = planning.scale_from(summed(parts), task, ["x", "z", "intercept"], ["site-1", "site-2"])
+        scale = scale_from(summed(parts), task, ["x", "z", "intercept"], ["site-1", "site-2"])
         np.testing.assert_allclose(scale.centre, fitted.scale.centre, rtol=1e-14)
         np.testing.assert_allclose(scale.spread, fitted.scale.spread, rtol=1e-14 + 1e-15 * far)  # of means
         assert (scale.y_spread, scale.intercept) == (pytest.approx(fitted.scale.y_spread, rel=1e-14), True)
-    assert planning.scale_from(None, fl.Value(0.9), ["a"], ["s1", "s2"]).trivial
+    assert scale_from(None, fl.Value(0.9), ["a"], ["s1", "s2"]).trivial
 
 
 def test_a_column_that_is_constant_everywhere_is_named_whatever_the_weights():
@@ -268,15 +272,15 @@ def test_a_column_that_is_constant_everywhere_is_named_whatever_the_weights():
         for w in (0.1, 0.2, 0.7)
     ]
     with pytest.raises(SiteDataError, match=r"column 'x' has the same value, 0.1, in every row of all 3 sites"):
-        planning.scale_from(summed(parts), fl.Regression("y"), ["x", "z", "intercept"], ["a", "b", "c"])
+        scale_from(summed(parts), fl.Regression("y"), ["x", "z", "intercept"], ["a", "b", "c"])
 
 
 def test_sums_that_cannot_be_are_refused():
     with pytest.raises(SiteDataError, match="sums of 2 columns for 3 coefficients"):
-        planning.scale_from([4, 0, 0, 4, 4], fl.Regression("y"), ["x", "z", "intercept"], ["a"])
+        scale_from([4, 0, 0, 4, 4], fl.Regression("y"), ["x", "z", "intercept"], ["a"])
     for sums in ([0, 0, 0, 4, 4], [4, 0, 0, 4], [4, 8, 0, 4, 4]):
         with pytest.raises(MessageError, match="the sums of all sites must"):
-            planning.scale_from(sums, fl.Regression("y"), ["x", "intercept"], ["a"])
+            scale_from(sums, fl.Regression("y"), ["x", "intercept"], ["a"])
 
 
 def test_no_site_counts_for_more_than_is_allowed_whatever_it_says_of_its_rows():
@@ -301,12 +305,12 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     w = planning.weights_of([len(X) for X, _ in data], "samples")
     summaries = [summary_of(X, y) for X, y in data]
     sums = summed([scale_sums(one, float(x)) for one, x in zip(summaries, w, strict=True)])
-    scale = planning.scale_from(sums, task, ["x0", "x1", "x2", "intercept"], ["a", "b", "c"])
+    scale = scale_from(sums, task, ["x0", "x1", "x2", "intercept"], ["a", "b", "c"])
     found = [site.measure(h.opened, task, scale, share_moments=True) for h in held]
     said = [
         Measurement("r", len(X), 1, 0.0, NO_SHARE, *moments) for (X, _), (_, moments) in zip(data, found, strict=True)
     ]
-    run = planning.plan_from_scalars(numbers([scalars for scalars, _ in found], w), 0.05, "scafflsa", D)
+    run = planning.plan_from_scalars(numbers([scalars for scalars, _ in found], w), (), 0.05, "scafflsa", D)
     local = [prepare_steps(h, task, scale, tmp_path / str(c))[0] for c, h in enumerate(held)]
     theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps
     while not planning.settled(movement, run.rate, run.epsilon):
@@ -316,7 +320,7 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
         xi += (w @ hat - hat) / (run.step_size * H)
         movement.append(float(np.linalg.norm(w @ hat - theta)))
         theta = w @ hat
-    best = planning.one_shot(said, w, ["x0", "x1", "x2", "intercept"])
+    best = planning.one_shot(planning.shared(said, w), [len(X) for X, _ in data], ["x0", "x1", "x2", "intercept"])
     assert np.linalg.norm(theta - best) <= 0.05
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

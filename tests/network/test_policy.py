@@ -9,12 +9,13 @@ from msgspec.structs import replace as changed
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError, PolicyError
+from fedlsa.fitting.row_sizes import RowSizes, power_of_two, row_sizes
 from fedlsa.fitting.rows import FeatureScale, Piece
 from fedlsa.fitting.sums import Summary
 from fedlsa.network.protocol.ring import Coding
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site import limits
-from fedlsa.network.site.limits import RowSizes, TableFacts
+from fedlsa.network.site.limits import TableFacts
 from fedlsa.network.site.policy import Policy, explain, template
 
 REGRESSION = fl.Regression("y", columns=["age", "dose"])
@@ -27,7 +28,7 @@ TERMS = RunTerms(
 
 def sizes_of(rows, largest, leverage):
     """Sizes of a table whose rows are at most so long, as far as averages tell."""
-    return RowSizes(rows, largest / (rows * limits.power_of_two(leverage)), leverage)
+    return RowSizes(rows, largest / (rows * power_of_two(leverage)), leverage)
 
 
 def loaded(tmp_path, **changes):
@@ -277,7 +278,7 @@ def test_leverage_is_that_of_the_table_in_any_coordinates():
     hat = w @ np.linalg.inv(w.T @ w) @ w.T
     mixed = x @ np.array([[1e6, 1.0, 0], [0, 1e-3, 0], [4.0, 5.0, 1.0]])
     for u in (x, mixed):
-        sizes = limits.row_sizes(lambda u=u: iter([Piece(u[:200], u[:200], y[:200]), Piece(u[200:], u[200:], y[200:])]))
+        sizes = row_sizes(lambda u=u: iter([Piece(u[:200], u[:200], y[:200]), Piece(u[200:], u[200:], y[200:])]))
         assert sizes.rows == 300
         assert sizes.leverage == pytest.approx(np.diag(hat).max(), rel=1e-6)
         longest = (u**2).sum(axis=1).max()
@@ -286,8 +287,8 @@ def test_leverage_is_that_of_the_table_in_any_coordinates():
     alone = np.zeros((300, 1))
     alone[7] = 1e-9
     pieces = [Piece(np.ones((300, 1)), alone, y)]  # of a value function: v stands out, u does not
-    assert limits.row_sizes(lambda: iter(pieces)).leverage == pytest.approx(1.0)
-    assert limits.row_sizes(lambda: iter([Piece(alone, np.ones((300, 1)), y)])).leverage == pytest.approx(1.0)
+    assert row_sizes(lambda: iter(pieces)).leverage == pytest.approx(1.0)
+    assert row_sizes(lambda: iter([Piece(alone, np.ones((300, 1)), y)])).leverage == pytest.approx(1.0)
 
 
 def test_what_may_leave_is_explained_with_what_is_not_promised():

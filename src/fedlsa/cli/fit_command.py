@@ -66,6 +66,7 @@ PROTOCOL: Words = {
     **BY_HAND,
     "plan": "Without the run by which sites would get the answer: the estimate and its errors alone.",
     "max_samples": "Most steps of a site. By default 4 times the fewest that reach epsilon.",
+    "share_moments": "Sites let averages of products leave for the plan. By default only where no other plan will do.",
     "local": "What a step uses: rows at random, the log in its order, the site's means, or auto.",
     "memory": Option(
         "For rows; files that need more are read again, and steps use means. Such as 500MB or 8GB.", kind=str, read=size

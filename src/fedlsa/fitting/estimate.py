@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -16,7 +15,6 @@ from ..checks import Floats
 from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataError, given_warnings, warn
 from ..problems import Problem
 from ..results.recipe import versions
-from ..theory.planner import Plan
 from ..theory.threads import one_blas_thread
 from .bootstrap import RESAMPLED, bootstrapped
 from .covariance import Scores, covariance_text, join_scores, root_of_sandwich, sandwiches
@@ -33,7 +31,17 @@ from .error_sources import (
 from .fit_summary import MONTE_CARLO, compare
 from .fitted import Fit
 from .identification import Determination, warn_of_breaks, warn_of_logs
-from .protocol import FitSettings, RunOutcome, checked_settings, make_problem, no_run, planned, run, uses_rows
+from .protocol import (
+    SECONDS_OF_STEPS,
+    FitSettings,
+    RunOutcome,
+    checked_settings,
+    make_problem,
+    no_run,
+    planned,
+    run,
+    uses_rows,
+)
 from .reading import FitProgress, PooledData, SiteGroup, read
 from .scores import CovarianceKind, ScorePass, SharedSolution
 from .sites import open_tables
@@ -43,7 +51,6 @@ from .tasks import QUICK_ON_ROWS, SITES, Regression, Task, Value, checked_weight
 
 ILL_CONDITIONED = 1e3  # condition number from which columns are said to be the reason that no run comes near enough
 FEW_DIGITS = 1e10  # condition number above which standard errors lose their sixth digit
-SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
 ACCURACY = 0.1  # standard errors of any combination of coefficients: how exact the run is unless told otherwise
 SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
 P = ParamSpec("P")
@@ -87,6 +94,7 @@ def fit(
     local_steps: int | None = None,
     rounds: int | None = None,
     max_samples: float | None = None,
+    share_moments: bool | None = None,
     local: str = "auto",
     seed: int = 0,
     plan: bool = True,
@@ -105,8 +113,8 @@ def fit(
     task : fl.Regression(target=...) or fl.Value(discount=...)
     epsilon : root mean squared distance, in the run's coordinates, of the run's end from the data's own solution. By
         default so small that no combination of coefficients is off by more than a tenth of its standard error:
-        delta^T Sigma^-1 delta <= 0.01 with the estimate's covariance Sigma. fl.plan then chooses step_size,
-        local_steps and rounds, which can be given instead
+        delta^T Sigma^-1 delta <= 0.01 with the estimate's covariance Sigma. step_size, local_steps and rounds follow
+        as a run of `fedlsa network` has them; they can be given instead
     site : the column that says which site a row is of. Sites are named by its values and stand in their order; it is
         no feature unless it is named as one
     decimal : the decimal mark of CSV files, "." or ",": then the other stands between thousands. By default as the
@@ -124,6 +132,9 @@ def fit(
     resample : what varies in them: "pairs" (rows), "block" (consecutive rows) or "cluster". By default clusters where
         there are any, blocks where rows are correlated, else pairs
     method : of the run, by its name or class; max_samples : observations of each site that the plan may use
+    share_moments : whether the policies of sites let their averages of products leave (share_moments in policy.toml),
+        by which fl.plan chooses the fewest communications; False: the plan follows from three numbers of each site, and
+        the run stops by itself. By default False, but where that allows no run, or none that is quick here
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
         (A_c and b_c, no noise), or "auto": rows where a run on them is planned and done in two seconds: at most 3
         coefficients, 10 sites, 10,000 rows that fit three times into memory, and 1e8 steps in all; else means
@@ -143,7 +154,7 @@ def fit(
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
     checks.choice("local", local, ("auto", "rows", "log", "means"))
     by_hand = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
-    settings = checked_settings(method, epsilon, by_hand, max_samples, local == "log", seed, plan)
+    settings = checked_settings(method, epsilon, by_hand, max_samples, local == "log", seed, plan, share_moments)
     weight = checked_weight(task, weight)
     if cluster is not None and (not isinstance(cluster, str) or not cluster):
         raise ArgumentError(f"cluster must be the name of a column, or 'sites'; got {checks.show(cluster)}")
@@ -304,8 +315,7 @@ def _outcome(
         s = replace(s, epsilon=max(min(ACCURACY / estimate.metric.stretch, 0.5 * size), SMALLEST * size))
     report("planning", 0, 1)
     try:
-        problem, plan, rows = _chosen(data, estimate, s, local, rows)
-        outcome = run(problem, plan, s, lambda done, total: report("running", done, total))
+        outcome, rows = _run(data, estimate, s, local == "auto" and rows, rows, report)
     except (ArgumentError, PrecisionError, DivergenceError, SiteDataError) as error:
         if not by_default:
             raise
@@ -315,17 +325,29 @@ def _outcome(
     return s, outcome, ("log" if s.in_order else "rows") if rows else "means"
 
 
-def _chosen(data: PooledData, estimate: Estimate, s: FitSettings, local: str, rows: bool) -> tuple[Problem, Plan, bool]:
-    """The problem that the run is on, its plan, and whether steps use rows: with local="auto" where that is quick."""
-    problem = make_problem(data, estimate.systems, estimate.weights, rows)
-    if not rows or local != "auto":
-        return problem, planned(problem, s), rows
-    with suppress(ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
-        plan = planned(problem, s)
-        if problem.n_agents * plan.samples <= SECONDS_OF_STEPS:
-            return problem, plan, True
-    problem = make_problem(data, estimate.systems, estimate.weights, False)
-    return problem, planned(problem, s), False
+def _run(
+    data: PooledData, estimate: Estimate, s: FitSettings, either: bool, rows: bool, report: FitProgress
+) -> tuple[RunOutcome, bool]:
+    """The first run that can be planned and that is quick, and whether its steps use rows.
+
+    Tried are plans that the default policy of sites allows before those that need moments; either : whether steps may
+    use rows or means, as is quick
+    """
+    shares = [False, True] if s.share_moments is None and not s.by_hand else [bool(s.share_moments)]
+    ways = [(share, drawn) for share in shares for drawn in ([True, False] if either else [rows])]
+    problems: dict[bool, Problem] = {}
+    for share, drawn in ways:
+        if drawn not in problems:
+            problems[drawn] = make_problem(data, estimate.systems, estimate.weights, drawn)
+        problem, last = problems[drawn], (share, drawn) == ways[-1]
+        try:
+            chosen = planned(problem, s, drawn, share)
+            if last or not drawn or problem.n_agents * chosen.samples <= SECONDS_OF_STEPS:
+                return run(problem, chosen, s, lambda done, total: report("running", done, total)), drawn
+        except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
+            if last:
+                raise
+    raise AssertionError("the last way returns or raises")
 
 
 def _unreachable(A: Floats, names: Sequence[str], why: str) -> str:

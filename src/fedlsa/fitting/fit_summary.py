@@ -52,7 +52,7 @@ class Baseline(Displayed, ReadOnly):
         the average of what sites would find in endless data, not about the shared solution
     distance : the largest difference of a coefficient from the data's solution, in standard errors of that solution
     numbers : that one site sends; messages : of all sites
-    bytes : up and down, all sites, eight per number
+    bytes : up and down, all sites: eight per number, and of the run as the network sends them (run_plan.py)
     reveals : what the server learns of a site
     """
 
@@ -232,16 +232,20 @@ def _protocol(fit: Any) -> list[str]:
     """What sites would get that only exchange parameters."""
     if fit.plan is None:
         return []
+    from .run_plan import EXACT, FRAMING  # the planner, which nobody else needs who reads a model
+
     plan, a = fit.plan, fit.plan.algorithm
     length = getattr(a, a.length)
     steps = f"probability {length:.4g}" if a.random_lengths else counted(length, "local step")
     rounds = f"{counted(plan.rounds, 'communication')} of {steps}"
     off = _largest(fit.protocol - fit.theta, fit.standard_error)
+    shared = " Sites must let moments leave for this plan (share_moments = true)." if plan.basis == EXACT else ""
     near = "none of its coefficients is off by more than" if off < math.inf else "its coefficients are off by"
     return [
         "The coefficients solve all sites' data together. A protocol that exchanges parameters alone, "
         f"{type(a).__name__} on {LOCAL[fit.local]} with step size {a.step_size:.3g}, takes {rounds} and {plan.bytes:,} "
-        f"bytes; {near} {max(off, 0.001):.2g} standard errors.{_why(fit)}"
+        f"bytes of numbers, in messages with up to {FRAMING / 1024:g} kB of names and receipts; {near} "
+        f"{max(off, 0.001):.2g} standard errors.{shared}{_why(fit)}"
     ]
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import checks
-from ..algorithms import Algorithm, FedLSA, method_class
+from ..algorithms import METHODS, Algorithm, FedLSA, method_class
 from ..checks import Floats
 from ..engine.jobs import make_job
 from ..engine.outcome_tables import outcome_tables
@@ -39,17 +39,36 @@ from ..problems import Problem, RankOne, from_observations
 from ..problems.arguments import offsets
 from ..sampling import IID, Replay
 from ..theory import bias as limit_bias
-from ..theory import plan, stability_limit
+from ..theory import stability_limit
 from ..theory.exact_curves import exact_record
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from ..theory.threads import small_products
 from .reading import PooledData, read
+from .row_sizes import RowSizes, StepLimits, row_sizes
+from .rows import Piece
+from .run_plan import (
+    DOWN,
+    EXACT,
+    MOST_MORE,
+    UP,
+    WINDOW,
+    PlanNumbers,
+    RunPlan,
+    Scalars,
+    noise_form,
+    plan_from_moments,
+    plan_from_scalars,
+    settled,
+)
 from .sites import open_tables
 from .sums import Systems
 from .tables import MEMORY
 from .tasks import Regression, Task, Value, checked_weight
 
-HAND = "given by hand"  # the basis of a plan that is none
+HAND = "given by hand"  # the basis of a run that nobody planned
+FIRST_ROUNDS = 64  # of a run that stops by itself, of which nobody knows when
+MOST_ROUNDS = 2000  # of a run, as policies begin
+SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
 # blocks of local steps of all sites that are run in NumPy: in the half second that an engine would need to load, where
 # a plan has taken as long already; in a tenth of one where a run is given by hand, perhaps one of many
 IN_NUMPY, BY_HAND_IN_NUMPY = 2e4, 5e3
@@ -68,6 +87,7 @@ class FitSettings:
     in_order: bool  # rows in the order of the log instead of at random
     seed: int
     wanted: bool = True  # whether there is to be a run at all
+    share_moments: bool | None = None  # whether sites let moments leave for a plan; None: where nothing else will do
 
 
 def checked_settings(
@@ -78,6 +98,7 @@ def checked_settings(
     in_order: bool,
     seed: int,
     wanted: bool = True,
+    share_moments: bool | None = None,
 ) -> FitSettings:
     """FitSettings from the arguments of `fit`; by_hand : step_size, local_steps and rounds, None where not given."""
     kind = method_class("method", method, "fit")
@@ -99,7 +120,10 @@ def checked_settings(
         step_size = checks.real("step_size", by_hand["step_size"], above=0)
         H = checks.integer("local_steps", by_hand["local_steps"], at_least=1)
         run = kind.with_steps(step_size, H), checks.integer("rounds", by_hand["rounds"], at_least=1)
-    return FitSettings(kind.name, epsilon, run, max_samples, in_order, checks.integer("seed", seed), wanted)
+    if share_moments is not None:
+        checks.boolean("share_moments", share_moments)
+    seed = checks.integer("seed", seed)
+    return FitSettings(kind.name, epsilon, run, max_samples, in_order, seed, wanted, share_moments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,53 +148,130 @@ def no_run(dim: int) -> RunOutcome:
     return RunOutcome(unknown, None, unknown, unknown, math.nan, sure=False)
 
 
-def planned(problem: Problem, s: FitSettings) -> Plan:
-    """The run that reaches the accuracy asked for from 0, or the one that is given by hand."""
+class Chosen(NamedTuple):
+    """A run to be made. stop : the plan by whose rule it may stop before the last round, None where it does not."""
+
+    algorithm: Algorithm
+    rounds: int
+    basis: str
+    stop: RunPlan | None = None
+    rmse: float = math.nan
+
+    @property
+    def samples(self) -> float:
+        """Of a site, at most."""
+        return float(self.rounds * self.algorithm.mean_steps)
+
+
+def planned(problem: Problem, s: FitSettings, rows: bool, share_moments: bool) -> Chosen:
+    """The run that a network would make to the accuracy asked for, or the one that is given by hand.
+
+    rows : whether steps use rows drawn at random; share_moments : whether the policies of sites let moments leave
+    """
     if s.by_hand:
-        algorithm, rounds = s.by_hand
-        samples, uploads = float(rounds * algorithm.mean_steps), problem.n_agents * rounds
-        return Plan(algorithm, rounds, samples, math.nan, uploads, 16 * problem.dim * uploads, HAND, start="0")
-    return plan(problem, s.epsilon, method=s.method, max_samples=s.max_samples, theta_0=np.zeros(problem.dim))
+        return Chosen(*s.by_hand, HAND)
+    assert s.epsilon is not None
+    numbers, limits = site_numbers(problem, rows)
+    asked, local = (numbers, limits, s.epsilon, s.method), "rows" if rows else "means"
+    if share_moments:
+        found = plan_from_moments(problem, *asked, local, s.max_samples)
+    else:
+        found = plan_from_scalars(*asked, problem.dim, local=local)
+    algorithm = METHODS[found.method].with_steps(found.step_size, found.local_steps)
+    if found.rate is None:
+        return Chosen(algorithm, found.rounds, EXACT, None, found.curve[-1][1])
+    if found.rounds > MOST_MORE * MOST_ROUNDS:
+        raise ArgumentError(
+            f"epsilon must be larger: a run would take up to {found.rounds:,} rounds; got {s.epsilon:g}"
+        )
+    chosen = Chosen(algorithm, min(found.rounds, MOST_ROUNDS), "three numbers per site", found)
+    if s.max_samples is not None and chosen.samples > s.max_samples:
+        raise ArgumentError(f"max_samples must be at least {chosen.samples:g}; got {s.max_samples:g}")
+    return chosen
+
+
+def site_numbers(problem: Problem, rows: bool) -> tuple[PlanNumbers, list[StepLimits]]:
+    """What the sites would say to a coordinator for a plan, and what their policies ask of steps at first."""
+    A, b, z = problem.A_bar, problem.b_bar, problem.observations
+    if not rows or not isinstance(z, RankOne):
+        largest = float(np.linalg.norm(A, 2, axis=(1, 2)).max())
+        return PlanNumbers.of(problem.weights, Scalars.of(A, b)), [RowSizes(1, largest, 0.0).step_limits(False)]
+    noise, limits = [], []
+    for c, span in enumerate(problem.spans()):
+        u, y = z.rows[z.left[span]], z.y[span]
+        piece = Piece(u, u if z.right is z.left else z.rows[z.right[span]], y)
+        w = np.column_stack([piece.v, -y])
+        W = (w * np.einsum("nd,nd->n", u, u)[:, None]).T @ w / len(y)
+        noise.append(noise_form(W, A[c] - z.ridge * np.eye(problem.dim), b[c]))
+        limits.append(row_sizes(lambda piece=piece: [piece]).step_limits(True))  # type: ignore[misc]
+    return PlanNumbers.of(problem.weights, Scalars.of(A, b, np.stack(noise))), limits
 
 
 @small_products
-def run(problem: Problem, chosen: Plan, s: FitSettings, progress: Progress | None = None) -> RunOutcome:
+def run(problem: Problem, chosen: Chosen, s: FitSettings, progress: Progress | None = None) -> RunOutcome:
     """Run from 0 as planned, and say how far from the data's solution that is."""
-    algorithm, rounds = chosen.algorithm, chosen.rounds
-    theta, diverged_at = _end(problem, chosen, s, progress)
+    algorithm = chosen.algorithm
+    theta, rounds, diverged_at = _end(problem, chosen, s, progress)
     if diverged_at >= 0:
         raise _diverged(problem, algorithm, f"left the range of numbers at round {diverged_at}")
     bias, variance, sure = _error(problem, algorithm, rounds, s, theta)
     if not (math.isfinite(variance) and np.isfinite(bias).all()):
         raise _diverged(problem, algorithm, f"has an infinite mean squared error after {rounds} rounds")
-    if s.by_hand:
-        basis = f"{HAND}, " + ("exact moments" if sure else "as the run came out")
-        chosen = replace(chosen, rmse=math.sqrt(float(bias @ bias) + variance), basis=basis)
-    return RunOutcome(theta, chosen, bias, _drift(problem, algorithm), variance, sure)
+    basis, rmse = chosen.basis, chosen.rmse
+    if math.isnan(rmse):
+        rmse = math.sqrt(float(bias @ bias) + variance)
+        basis = f"{basis}, " + (EXACT if sure else "as the run came out")
+    uploads = problem.n_agents * rounds
+    size, samples = (UP + DOWN) * problem.dim * uploads, float(rounds * algorithm.mean_steps)
+    plan = Plan(algorithm, rounds, samples, rmse, uploads, size, basis, start="0")
+    return RunOutcome(theta, plan, bias, _drift(problem, algorithm), variance, sure)
 
 
-def _end(problem: Problem, chosen: Plan, s: FitSettings, progress: Progress | None) -> tuple[Floats, int]:
-    """Where the run ends : (d,), and the round at which it left the range of numbers, or -1."""
-    sampling, steps = Replay() if s.in_order else IID(), problem.n_agents * chosen.samples
-    arguments: dict[str, Any] = {"seeds": [s.seed], "record": [0, chosen.rounds], "engine": "cpu", "dtype": "float64"}
+def _end(problem: Problem, chosen: Chosen, s: FitSettings, progress: Progress | None) -> tuple[Floats, int, int]:
+    """Where the run ends : (d,), after how many rounds, and the round at which it left the range of numbers, or -1."""
+    stop, rounds = chosen.stop, chosen.rounds
+    if stop is None:
+        path, diverged_at = _path(problem, chosen, rounds, s, progress)
+        return path[-1], rounds, diverged_at
+    R = min(FIRST_ROUNDS, rounds)
+    while True:
+        path, diverged_at = _path(problem, chosen, R, s, progress)
+        moved = np.linalg.norm(np.diff(path, axis=0), axis=1).tolist()
+        may = (t for t in range(WINDOW, R + 1) if settled(moved[t - WINDOW : t], stop.rate, stop.epsilon))
+        end = next(may, stop.rounds if stop.rounds == R else None)
+        if diverged_at >= 0 or end is not None:
+            return path[end or R], end or R, diverged_at
+        if rounds == R:
+            rule = f"epsilon must be larger: after {rounds:,} rounds, the most that policies allow at first"
+            raise ArgumentError(f"{rule}, the run goes on; got {stop.epsilon:g}")
+        R = min(4 * R, rounds)
+
+
+def _path(
+    problem: Problem, chosen: Chosen, rounds: int, s: FitSettings, progress: Progress | None
+) -> tuple[Floats, int]:
+    """theta : (rounds + 1, d), or at both ends alone where no rule stops the run; the round of divergence, or -1."""
+    sampling, steps = Replay() if s.in_order else IID(), problem.n_agents * rounds * chosen.algorithm.mean_steps
+    record = [0, rounds] if chosen.stop is None else list(range(rounds + 1))
+    arguments: dict[str, Any] = {"seeds": [s.seed], "record": record, "engine": "cpu", "dtype": "float64"}
     noiseless = _noiseless(problem)
-    blocks = problem.n_agents * chosen.rounds + (0 if noiseless else steps / BLOCK)
+    blocks = problem.n_agents * rounds + (0 if noiseless else steps / BLOCK)
     if blocks <= (BY_HAND_IN_NUMPY if s.by_hand else IN_NUMPY):
         outcomes = outcome_tables(problem, sampling)
         zero = np.zeros(problem.dim)
-        job = make_job(problem, chosen.algorithm, chosen.rounds, sampling, outcomes, zero, None, arguments)
+        job = make_job(problem, chosen.algorithm, rounds, sampling, outcomes, zero, None, arguments)
         walk = noiseless_steps(problem) if noiseless else block_steps(problem, sampling, outcomes, s.seed)
         end = run_seed(job, s.seed, walk)
         if progress:
             progress(steps, steps)
-        return end.theta[0, -1], int(end.state.diverged_at[0])
+        return end.theta[0], int(end.state.diverged_at[0])
     from ..engine import simulate  # which loads much
 
     arguments |= {"sampling": sampling, "threads": 1 if steps < STARTS_THREADS else None, "progress": progress}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # here it is an error
-        r = simulate(problem, chosen.algorithm, chosen.rounds, theta_0=np.zeros(problem.dim), **arguments)
-    return np.asarray(r["theta"].values[0, -1], np.float64), int(r["diverged_at"][0])
+        r = simulate(problem, chosen.algorithm, rounds, theta_0=np.zeros(problem.dim), **arguments)
+    return np.asarray(r["theta"].values[0], np.float64), int(r["diverged_at"][0])
 
 
 def _noiseless(problem: Problem) -> bool:

@@ -11,15 +11,19 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ...checks import Floats
-from ...errors import MessageError, NetworkError
+from ...errors import MessageError, NetworkError, SiteDataError
 from ...fitting.columns import Columns
 from ...fitting.design import design_of
-from ...fitting.tasks import checked_weight
+from ...fitting.row_sizes import StepLimits
+from ...fitting.rows import FeatureScale
+from ...fitting.run_plan import PlanNumbers, one_shot, plan_from_moments, plan_from_scalars, shared, weights_of
+from ...fitting.sums import scale_of, unscaled
+from ...fitting.tasks import Task, checked_weight
 from ...theory.private_plans import noise_sentence
 from ..disk import read_json, write_json
 from ..folder.certificates import check_site
 from ..folder.config import Network, task_text
-from ..protocol.agreed_design import AgreedDesign, PlanNumbers, common_design, look_alikes, plan_numbers
+from ..protocol.agreed_design import AgreedDesign, common_design, look_alikes, plan_numbers, pooled_summary
 from ..protocol.messages import Answer, Describe, Description, Measure, Measurement, Order, Refusal, Standardise, Sums
 from ..protocol.records import printable
 from ..protocol.ring import STATISTICS, Limbs, add, from_share, to_floats
@@ -27,7 +31,6 @@ from ..protocol.run_settings import RunSettings, RunTerms, StartOptions
 from ..protocol.server import ServerState
 from ..site.facts import coefficient_names
 from ..site.site_data import scale_from_json, scale_to_json
-from .run_plan import allowed, one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
 from .runs import RunFolder
 
 # What the coordinator asks sites, over any carrier: one order to many, good answers back, receipts kept.
@@ -214,7 +217,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         raise NetworkError(f"no plan follows from what the sites say: {printable(error, 500)}") from error
     terms |= plan
     if all(m.A is not None for m in measured):
-        terms["one_shot"] = one_shot(measured, weights, names).tolist()
+        terms["one_shot"] = one_shot(shared(measured, weights), [m.rows for m in measured], names).tolist()
         T, t = scale.original()
         shot = ", ".join(f"{n} {v:.6g}" for n, v in zip(names, T @ terms["one_shot"] + t, strict=True))
         shot = f"from the moments that all sites share, without a round: {shot}"
@@ -226,6 +229,18 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     if weight == "samples" and (weights < np.array(rows) / sum(rows) * (1 - 1e-9)).any():
         run.note("weights", text=CAPPED.format(weights.max()))
     return state, terms
+
+
+def scale_from(sums: Sequence[int] | None, task: Task, names: Sequence[str], sites: Sequence[str]) -> FeatureScale:
+    """The coordinates of the run, as fl.fit has them; sums : of all sites, None where none are needed."""
+    k = len(names) - task.intercept
+    if sums is None:
+        return unscaled(k, task.intercept)
+    pooled = pooled_summary(sums)
+    if len(pooled.mean) != k + 1:
+        raise SiteDataError(f"the sites sent sums of {len(pooled.mean)} columns for {len(names)} coefficients")
+    where = f"all {len(sites)} sites ({sites[0]}, ...)"
+    return scale_of(task, pooled.mean, pooled.scatter, pooled.largest, names[:k], where)
 
 
 def measure(with_: Inquiry, terms: Agreement) -> Measure:
@@ -256,14 +271,11 @@ def _settings(
     values["weight"] = checked_weight(with_.network.task, options.weight)
     kept: Agreement = {"plan": "as asked for", "rate": None, "epsilon": options.epsilon}
     if options.epsilon is not None:
+        asked = numbers, [StepLimits(m.least_steps, m.largest_eta) for m in measured], options.epsilon, options.method
         if all(m.A is not None for m in measured):
-            plan = plan_from_moments(measured, numbers, weights, options.epsilon, options.method, options.local)
+            plan = plan_from_moments(shared(measured, weights), *asked, options.local)
         else:
-            plan = plan_from_scalars(numbers, options.epsilon, options.method, dim, local=options.local)
-            eta, H = allowed(plan.step_size, plan.local_steps, measured)
-            if (eta, H) != (plan.step_size, plan.local_steps):
-                said = f"{plan.sentence} Sites allow no larger steps than {eta:.3g}, {H:,} a round."
-                plan = replace(plan, step_size=eta, local_steps=H, sentence=said)
+            plan = plan_from_scalars(*asked, dim, local=options.local)
         values |= {"step_size": plan.step_size, "local_steps": plan.local_steps, "rounds": plan.rounds}
         kept |= {"plan": plan.sentence, "rate": plan.rate, "curve": plan.curve}
     if with_.network.task.standardise and numbers.a > 0:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import MessageError, NetworkError
+from ...fitting.run_plan import error_left, settled
 from ...theory.privacy import promise
 from ..folder.config import Network
 from ..protocol.messages import Finished, Refusal
@@ -33,7 +34,6 @@ from ..protocol.server import (
 )
 from ..site.site_data import scale_from_json
 from .agreement import PRESENCE_POLL, Agreement, Inquiry, Transport, agree, measure
-from .run_plan import error_left, settled
 from .runs import RunFolder
 
 FIRST_PAUSE = 0.1  # seconds, doubled for every round in vain up to the options' grace

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import repeat
-from typing import NamedTuple, Self
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from ...errors import MessageError, SiteDataError
 from ...fitting.columns import Columns
 from ...fitting.design import MAX_LEVELS, agree_levels
 from ...fitting.formulas import kind_of
+from ...fitting.run_plan import POWER, PlanNumbers
 from ...fitting.sums import Summary
 from ...fitting.tasks import Regression, Task
 from .records import Struct, printable
@@ -114,7 +115,6 @@ def look_alikes(design: AgreedDesign) -> list[str]:
 # have l_c <= 0. The p-th root of sum_c L_c^p is at least the largest L_c, and at most N^(1/p) times it.
 
 DITHER = Fraction(1, 2**32)  # of what is told: far below what a scale or a plan needs, far above the last bits
-POWER = 8  # p: 100 sites make the largest eigenvalue 1.8 times what it is, ten sites 1.3 times
 
 
 def scale_sums(summary: Summary, weight: float, dither: Iterator[Fraction] | None = None) -> list[Fraction]:
@@ -156,15 +156,6 @@ def plan_sums(
     w, blur = Fraction(weight), dither or repeat(Fraction(0))
     exact = [w * Fraction(lowest), Fraction(max(highest, 0.0)) ** POWER, w * w * Fraction(noise)]
     return [*(x * (1 + DITHER * next(blur)) for x in exact), Fraction(lowest <= 0)]
-
-
-class PlanNumbers(NamedTuple):
-    """Of all sites: a = sum_c w_c l_c, L >= max_c L_c, sigma2 = sum_c w_c^2 s_c; drifting : how many have l_c <= 0."""
-
-    a: float
-    L: float
-    sigma2: float
-    drifting: int
 
 
 def plan_numbers(sums: Sequence[float]) -> PlanNumbers:

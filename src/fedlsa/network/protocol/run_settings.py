@@ -14,6 +14,7 @@ from ... import checks
 from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError, NetworkError
+from ...fitting.run_plan import SECURE_SITES
 from ...fitting.tasks import WEIGHTS
 from ...theory.privacy import LOCAL
 from .records import Struct
@@ -22,7 +23,6 @@ from .ring import Coding
 LARGEST_COUNT = 2**31  # sites: only to check participation before their number is known
 ABSENCE = ("restart", "freeze")
 AGGREGATIONS = ("secure", "plain")
-SECURE_SITES = 3  # fewer in a sum, and each of two sites computes the other's part from the sum and its own
 
 
 def plain_name(argument: str, value: Any) -> str:

@@ -24,7 +24,9 @@ from ...fitting.design import Levels, level_counts
 from ...fitting.formulas import kind_of, parse_formula
 from ...fitting.reading import coefficient_names as fitted_names
 from ...fitting.reading import first_pass
+from ...fitting.row_sizes import RowSizes, row_sizes
 from ...fitting.rows import FeatureScale, Piece, observations, recorded
+from ...fitting.run_plan import Scalars, noise_form
 from ...fitting.sums import Summary, Systems, null_space, unscaled
 from ...fitting.tables import DataTable, MissingRows, listed
 from ...fitting.tasks import Regression, Task
@@ -35,12 +37,11 @@ from ..protocol.agreed_design import AgreedDesign
 from ..protocol.client import LocalSteps
 from ..protocol.records import printable
 from ..protocol.run_settings import RunTerms
-from .limits import RowSizes, TableFacts, check_table, refused, ridge_of, row_sizes
+from .limits import TableFacts, check_table, refused, ridge_of
 from .policy import Policy
 from .site_data import SiteData, Steps, check_scale, prepare_steps, scale_to_json, site_columns
 
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
-TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] may reach before L is called larger
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,19 +55,6 @@ class TableView:
     facts: TableFacts
     digest: str  # another one where any row has changed, in whatever order they come
     dropped: int  # rows that lack a value and are left out, which nobody but the site's own person is told
-
-
-class Scalars(NamedTuple):
-    """What a plan follows from, of one site (coordinator/run_plan.py).
-
-    lowest, highest : extreme eigenvalues of the symmetric part of A_c. Where rows are so uneven that the eigenvalue
-        would promise too much, (E[A(z)^T A(z)] beyond TAILS (d + 2) highest^2), highest is the number that does not
-    noise : the larger trace of the noise at the site's own solution and at 0, where runs start
-    """
-
-    lowest: float
-    highest: float
-    noise: float
 
 
 class SharedMoments(NamedTuple):
@@ -152,20 +140,23 @@ def check(site: DataTable, task: Task) -> list[str]:
 
 
 def measure(
-    site: DataTable, task: Task, scale: FeatureScale, share_moments: bool = False, design: AgreedDesign | None = None
+    site: DataTable,
+    task: Task,
+    scale: FeatureScale,
+    share_moments: bool = False,
+    design: AgreedDesign | None = None,
+    local: str = "rows",
 ) -> tuple[Scalars, SharedMoments | None]:
-    """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS."""
+    """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS.
+
+    local : what steps use, "rows" or "means", which have no noise
+    """
     columns, ridge, d = site_columns(site, task, design), ridge_of(task), scale.dim
     check_scale(task, columns, scale)
     bare, W = _moments(observations(site, task, columns, scale), site.sites, d)
     A, b = bare.A[0] + ridge * np.eye(d), bare.b[0]
-    free = len(null_space(A)) > 0
-    theta = np.asarray(np.linalg.lstsq(A, b, rcond=1e-12)[0] if free else np.linalg.solve(A, b), np.float64)
-    values = np.linalg.eigvalsh((A + A.T) / 2)
-    squares = W[:d, :d] + ridge * (bare.A[0] + bare.A[0].T) + ridge**2 * np.eye(d)
-    uneven = np.sqrt(max(float(np.linalg.eigvalsh(squares)[-1]), 0.0) / (TAILS * (d + 2)))
-    noise = max(_noise_at(theta, bare, W), _noise_at(np.zeros(d), bare, W))
-    scalars = Scalars(float(values[0]), float(max(values[-1], uneven)), noise)
+    noise = noise_form(W, bare.A[0], bare.b[0])[None] if local == "rows" else None
+    scalars = Scalars(*(float(x[0]) for x in Scalars.of(A[None], b[None], noise)))
     if not share_moments or d > MOMENTS:
         return scalars, None
     return scalars, SharedMoments(A, b, _noise_map(observations(site, task, columns, scale), bare))
@@ -182,13 +173,6 @@ def _moments(pieces: Iterable[Piece], names: Sequence[str], d: int) -> tuple[Sys
 
     means = Systems.of(map(weigh, pieces), names, 0.0)
     return means, W / means.n[0]
-
-
-def _noise_at(theta: Floats, means: Systems, W: Floats) -> float:
-    """Tr Cov(A(z) theta - b(z)); rounding may leave less than nothing."""
-    h = np.append(theta, 1.0)
-    mean = means.A[0] @ theta - means.b[0]
-    return max(float(h @ W @ h - mean @ mean), 0.0)
 
 
 def _noise_map(pieces: Iterable[Piece], means: Systems) -> Floats:

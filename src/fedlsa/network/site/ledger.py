@@ -25,6 +25,7 @@ import numpy as np
 
 from ...errors import ArgumentError, FedLSAError, NetworkError, PolicyError
 from ...files import reason, write
+from ...fitting.row_sizes import RowSizes
 from ...fitting.tasks import Regression, Task
 from ...theory.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
 from .. import chain, disk
@@ -34,7 +35,7 @@ from ..protocol.client import ClientState
 from ..protocol.messages import Work
 from ..protocol.records import Message, encode, is_signed, printable, sign_bytes
 from ..protocol.run_settings import RunTerms
-from .limits import RowSizes, check_steps, refused, ridge_of
+from .limits import check_steps, refused, ridge_of
 from .policy import Policy
 
 # The totals of a ledger, and receipts of them that the site signs and the coordinator keeps.

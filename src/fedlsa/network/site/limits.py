@@ -13,21 +13,20 @@ and so many rows are drawn that `least_local_steps` of them lie in the direction
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from ...fitting.rows import FeatureScale, Piece
+from ...fitting.row_sizes import RowSizes, power_of_two
+from ...fitting.rows import FeatureScale
 from ...fitting.sums import Summary
 from ...fitting.tasks import Regression, Task
 from ..protocol.run_settings import RunTerms
 from .policy import ANY_COLUMN, TASKS, Policy
 
-ROUNDING = 1e-13  # of the largest singular value: directions below it are rounding errors
 COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing in a sum
 
 
@@ -48,67 +47,6 @@ class TableFacts:
     rarest: tuple[str, int]
     levels: tuple[tuple[str, int, int], ...] = ()
     leverage: float = 0.0
-
-
-@dataclass(frozen=True)
-class RowSizes:
-    """What the policy asks of the rows, for a run's scale.
-
-    mean : at least the norm of A_c, the mean of u v^T; leverage : the largest share of one row in any direction
-    """
-
-    rows: int
-    mean: float
-    leverage: float
-
-    @property
-    def largest(self) -> float:
-        """At least the largest |u| |v|, told to a power of two: scales move it through averages of all rows alone."""
-        return power_of_two(self.rows * power_of_two(self.leverage) * self.mean)
-
-
-def row_sizes(pieces: Callable[[], Iterable[Piece]]) -> RowSizes:
-    """The sizes of all rows, in two passes over their pieces.
-
-    The triangular factor of the rows keeps small directions that their products would lose to rounding: two columns
-    that differ by 1e-6 in one row have a direction in which that row is alone.
-    """
-    triangles: dict[str, Floats] = {}
-    rows = 0
-    for piece in pieces():
-        rows += len(piece.y)
-        for name, w in _directions(piece).items():
-            above = [triangles[name]] if name in triangles else []
-            triangles[name] = np.asarray(np.linalg.qr(np.vstack([*above, w]), mode="r"), np.float64)
-    roots = {name: _inverse_root(triangle) for name, triangle in triangles.items()}
-    leverage = max(
-        float(((w @ roots[name]) ** 2).sum(axis=1).max())
-        for piece in pieces()
-        for name, w in _directions(piece).items()
-    )
-    norms = [_norm(triangles["w"][:, :-1])] + ([_norm(triangles["u"])] if "u" in triangles else [])
-    return RowSizes(rows, norms[0] * norms[-1] / rows, min(leverage, 1.0))
-
-
-def _norm(triangle: Floats) -> float:
-    """The largest singular value."""
-    return float(np.linalg.norm(triangle, 2)) if np.isfinite(triangle).all() and triangle.size else math.inf
-
-
-def _directions(piece: Piece) -> dict[str, Floats]:
-    """In what a row may stand out: (v, y), which meets theta, and u, along which it moves the answer."""
-    return {"w": np.column_stack([piece.v, piece.y])} | ({} if piece.u is piece.v else {"u": np.asarray(piece.u)})
-
-
-def _inverse_root(triangle: Floats) -> Floats:
-    """R with w R R^T w^T the leverage of a row w; columns are scaled to one length first."""
-    largest = np.abs(triangle).max(axis=0)
-    largest[largest == 0] = 1.0
-    scale = largest * np.linalg.norm(triangle / largest, axis=0)
-    scale[scale == 0] = 1.0
-    _, values, vectors = np.linalg.svd(triangle / scale, full_matrices=False)
-    good = values > ROUNDING * values[0]
-    return np.asarray(vectors[good].T / values[good] / scale[:, None], np.float64)
 
 
 def check_terms(policy: Policy, terms: RunTerms, facts: TableFacts, task: Task) -> None:
@@ -254,7 +192,7 @@ def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: 
     """
     if power_of_two(sizes.leverage) > policy.largest_row_share:
         raise refused("largest_row_share", "the table has a row with a larger share than that in its averages")
-    least, largest = step_limits(policy, sizes, drawn)
+    least, largest = sizes.step_limits(drawn, policy.least_local_steps, policy.largest_step)
     if steps < least:
         asks = f"{policy.least_local_steps} rows must be behind an answer, in every direction"
         raise refused("least_local_steps", f"{asks}: {least} local steps here; got {steps}")
@@ -262,26 +200,6 @@ def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: 
         raise refused("largest_step", f"the step size must be at most {largest:.3g}")
 
 
-def step_limits(policy: Policy, sizes: RowSizes, drawn: bool) -> tuple[int, float]:
-    """The least number of local steps and the largest step size, 0 for any, that the policy allows.
-
-    A row takes eta |u| |v| of what earlier ones left along its own direction. With 1 / `least_local_steps` of it, so
-    many rows that are alike stand behind an answer, not the last of them.
-    """
-    mean = power_of_two(sizes.mean)
-    if not drawn:  # beyond 2 / |A| steps on means leave every range
-        return 1, 2 / mean if mean else 0.0
-    rows = policy.least_local_steps
-    least = max(rows, power_of_two(rows * sizes.rows * sizes.leverage), 1)
-    largest = rows * sizes.largest
-    return int(least), policy.largest_step / largest if largest else 0.0
-
-
 def refused(name: str, text: str) -> PolicyError:
     """The error that says which entry of the policy forbids something, and why."""
     return PolicyError(f"the policy of this site forbids it ({name}): {text}")
-
-
-def power_of_two(value: float) -> float:
-    """The next power of two: what depends on a single row is told no finer."""
-    return 0.0 if value <= 0 else 2.0 ** min(math.ceil(math.log2(value)), 1023) if math.isfinite(value) else math.inf

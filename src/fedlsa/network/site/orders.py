@@ -26,6 +26,7 @@ from msgspec.structs import replace as changed
 
 from ...checks import Floats
 from ...errors import FedLSAError, MessageError, NetworkError, PolicyError, ResultFileError, SiteDataError
+from ...fitting.row_sizes import StepLimits
 from ...fitting.rows import FeatureScale
 from ...theory.privacy import discrete_gaussian, rho_for
 from ..disk import check_secret, create, load_state, read_json, save_state, write_json
@@ -331,12 +332,13 @@ class OrderHandler:
             _, sizes = self.table.prepare(terms, scale, message.design)  # rows are made ready now, not in a round
         shared, sums = None, [0.0] * 4
         if self.policy.privacy == "none":
-            asks = limits.step_limits(self.policy, sizes, terms.local == "rows")
+            p = self.policy
+            asks = sizes.step_limits(terms.local == "rows", p.least_local_steps, p.largest_step)
         else:  # noise hides each row, and no limit may tell of one
-            asks = (self.policy.least_local_steps if terms.local == "rows" else 1), 0.0
+            asks = StepLimits(self.policy.least_local_steps if terms.local == "rows" else 1, 0.0)
         if limits.exact_sums(self.policy):
             asked = self.policy.share_moments and self.policy.privacy == "none"
-            scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked, message.design)
+            scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked, message.design, terms.local)
             dither = self.table.dither(label.hex())
             sums = plan_sums(message.weight(self.site.name), *scalars, dither=dither)  # type: ignore[assignment]
         integers = to_integers(sums, STATISTICS.unit)

@@ -16,6 +16,7 @@ from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError, PolicyError
 from ...files import reason
 from ...fitting.formulas import parse_formula
+from ...fitting.row_sizes import LARGEST_STEP, LEAST_LOCAL_STEPS
 from ...fitting.tasks import Regression, Task
 from ..disk import read_json, write_json
 from ..protocol.records import printable
@@ -63,13 +64,13 @@ class Policy:
         True, "true: an answer may rest on rows drawn at random; false: always on the averages of all rows."
     )
     least_local_steps: int = entry(
-        20,
+        LEAST_LOCAL_STEPS,
         "At least so many rows, drawn by this site in secret, are behind every answer, in every direction: outliers "
         "and rare values ask for more local steps.",
     )
     most_local_steps: int = entry(100_000_000, "Most local steps in one answer, which are work for this machine.")
     largest_step: float = entry(
-        1.0,
+        LARGEST_STEP,
         "Largest step size times the largest row times least_local_steps, so that not the last rows drawn decide an "
         "answer (at most 1).",
     )

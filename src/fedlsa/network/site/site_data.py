@@ -29,6 +29,7 @@ from ...engine.local import ClippedMeans, Means, Rows, alias_slots
 from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
 from ...fitting.columns import Columns, choose_columns, feature_count
+from ...fitting.row_sizes import RowSizes, row_sizes
 from ...fitting.rows import FeatureScale, observations
 from ...fitting.sites import open_table
 from ...fitting.sums import Systems, no_rows
@@ -37,7 +38,7 @@ from ...fitting.tasks import Task
 from .. import disk
 from ..folder.config import task_text
 from ..protocol.agreed_design import AgreedDesign
-from .limits import RowSizes, ridge_of, row_sizes
+from .limits import ridge_of
 
 Steps = Rows | Means | ClippedMeans
 LOADER_FORM = "package.module:function or file.py:function"

@@ -1,7 +1,9 @@
-"""From what sites say of themselves to a run: its coordinates, step size, local steps, and when it may stop.
+"""From what sites say of themselves to a run between them: step size, local steps, and when it may stop.
+
+The one planner of runs between sites: a network plans by it, and `fl.fit` says by it what a run would take.
 
 Three scalars of each site, in the run's coordinates, are l_c <= L_c, the extreme eigenvalues of the symmetric part of
-A_c, and s_c, the trace of its noise. The coordinator learns sums of them (protocol/pooled.py), which give
+A_c, and s_c, the trace of its noise. The coordinator learns sums of them (protocol/agreed_design.py), which give
 
     a = sum_c w_c l_c        at most the smallest eigenvalue of the symmetric part of A = sum_c w_c A_c,
     L >= max_c L_c,          sigma^2 = sum_c w_c^2 s_c  (sites draw independently).
@@ -17,7 +19,7 @@ a third of it for safety, since the two are coupled and Scaffnew's rounds are un
 away by itself in some direction: then eta H = 1 / L. Scaffnew communicates with probability 1 / H.
 
 Noise. Single steps are stable for eta E[A(z)^T A(z)] <= a / 2; sites report L_c so that E[A(z)^T A(z)] is at most
-4 (d + 2) L^2 (site/facts.py). The error that noise sustains is at most about eta sigma^2 / (2 a). It shall be
+4 (d + 2) L^2 (`Scalars`). The error that noise sustains is at most about eta sigma^2 / (2 a). It shall be
 r epsilon^2 / 4: small enough that movements, too, fall below the threshold of the stop rule. Hence
 
     eta = min(a / (8 (d + 2) L^2), r a epsilon^2 / (2 sigma^2)).
@@ -30,34 +32,96 @@ most epsilon (`error_left`). `rounds` is a limit for safety, enough from ||theta
 
 FedLSA keeps a bias that depends on how the sites' systems differ, which no scalar tells: it needs moments. With moments
 (A_c, b_c and second moments of noise) fl.plan decides exactly, and the coordinator knows the solution at once.
+
+Limits. What the sites' policies ask of steps holds for both: smaller and more local steps of the same length in all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import checks
-from ...algorithms import METHODS, supporting
-from ...checks import Floats
-from ...errors import ArgumentError, SiteDataError
-from ...fitting.rows import FeatureScale
-from ...fitting.sums import Systems, scale_of, unscaled
-from ...fitting.tasks import Task
-from ...theory.exact_curves import exact
-from ...theory.planner import MAX_EXACT_DIM, Plan, plan
-from ...theory.problem_moments import Moments
-from ..protocol.agreed_design import PlanNumbers, pooled_summary
-from ..protocol.messages import Measurement
-from ..protocol.run_settings import SECURE_SITES
+from .. import checks
+from ..algorithms import METHODS, supporting
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..problems import Problem
+from ..theory.exact_curves import exact_record
+from ..theory.planner import MAX_EXACT_DIM, plan
+from ..theory.problem_moments import Moments, moments
+from .row_sizes import StepLimits
+from .sums import Systems, null_space
 
 WINDOW = 3  # movements that must be small before a run stops
 STEP_TIME = 1e-8  # seconds per local step and coefficient, about, to say what rounds cost
 MOST_MORE = 64  # times the rounds of a plan, where sites ask for smaller steps than it has
 MAX_LOCAL_STEPS = 2**31  # of a round, a minute or more; what needs more is out of reach
+TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] may reach before L is called larger
+POWER = 8  # p: 100 sites make the largest eigenvalue 1.8 times what it is, ten sites 1.3 times
+SECURE_SITES = 3  # fewer in a sum, and each of two sites computes the other's part from the sum and its own
+UP, DOWN = 16, 16  # bytes of a coefficient in a round: masked integers of 128 bits; theta and the last average
+FRAMING = 1024  # bytes, at most, that a message has beside: names, weights, digests and receipts of some ten sites
+EXACT = "exact moments"  # the basis of a plan for which sites share them
+SHARE = "sites can say share_moments = true in their policy.toml, or give step_size, local_steps and rounds"
+
+
+class Scalars(NamedTuple):
+    """What a plan follows from, of one site, or of many: arrays (N,).
+
+    lowest, highest : extreme eigenvalues of the symmetric part of A_c. Where observations are so uneven that the
+        eigenvalue would promise too much (E[A(z)^T A(z)] beyond TAILS (d + 2) highest^2), highest is the number that
+        does not
+    noise : the larger trace of the noise at the site's own solution and at 0, where runs start
+    """
+
+    lowest: Any
+    highest: Any
+    noise: Any
+
+    @classmethod
+    def of(cls, A: Floats, b: Floats, noise: Floats | None = None) -> Scalars:
+        """Of A_c : (N, d, d) and b_c : (N, d), ridge included; noise : (N, ...) of `noise_form`, None on means."""
+        N, d = b.shape
+        values = np.linalg.eigvalsh((A + A.swapaxes(1, 2)) / 2)
+        squares, most = A.swapaxes(1, 2) @ A, np.zeros(N)
+        if noise is not None:
+            squares = squares + noise[:, :d, :d]
+            for c in range(N):
+                free = len(null_space(A[c])) > 0
+                own = np.linalg.lstsq(A[c], b[c], rcond=1e-12)[0] if free else np.linalg.solve(A[c], b[c])
+                h = np.append(own, 1.0)
+                most[c] = max(float(h @ noise[c] @ h), float(noise[c, d, d]), 0.0)
+        uneven = np.sqrt(np.maximum(np.linalg.eigvalsh(squares)[:, -1], 0.0) / (TAILS * (d + 2)))
+        return cls(values[:, 0], np.maximum(values[:, -1], uneven), most)
+
+
+def noise_form(W: Floats, A: Floats, b: Floats) -> Floats:
+    """Q : (d + 1, d + 1) with Tr Cov(A(z) theta - b(z)) = h^T Q h, h = (theta, 1).
+
+    W : E[|u|^2 w w^T] of B(z) = (A(z), -b(z)) = u w^T; A, b : means, without the ridge, which is no noise
+    """
+    mean = np.column_stack([A, -b])
+    return W - mean.T @ mean
+
+
+class PlanNumbers(NamedTuple):
+    """Of all sites: a = sum_c w_c l_c, L >= max_c L_c, sigma2 = sum_c w_c^2 s_c; drifting : how many have l_c <= 0."""
+
+    a: float
+    L: float
+    sigma2: float
+    drifting: int
+
+    @classmethod
+    def of(cls, weights: Floats, sites: Scalars) -> PlanNumbers:
+        """As sums of what all sites say."""
+        lowest, highest, noise = sites
+        L = np.linalg.norm(np.maximum(highest, 0.0), POWER)
+        return cls(float(weights @ lowest), float(L), float(weights**2 @ noise), int((lowest <= 0).sum()))
 
 
 @dataclass(frozen=True)
@@ -95,20 +159,9 @@ def weights_of(rows: Sequence[int], weight: str, max_weight: float | None = None
     return w
 
 
-def scale_from(sums: Sequence[int] | None, task: Task, names: Sequence[str], sites: Sequence[str]) -> FeatureScale:
-    """The coordinates of the run, as fl.fit has them; sums : of all sites, None where none are needed."""
-    k = len(names) - task.intercept
-    if sums is None:
-        return unscaled(k, task.intercept)
-    pooled = pooled_summary(sums)
-    if len(pooled.mean) != k + 1:
-        raise SiteDataError(f"the sites sent sums of {len(pooled.mean)} columns for {len(names)} coefficients")
-    where = f"all {len(sites)} sites ({sites[0]}, ...)"
-    return scale_of(task, pooled.mean, pooled.scatter, pooled.largest, names[:k], where)
-
-
 def plan_from_scalars(
     numbers: PlanNumbers,
+    limits: Iterable[StepLimits],
     epsilon: float,
     method: str,
     dim: int,
@@ -117,6 +170,7 @@ def plan_from_scalars(
 ) -> RunPlan:
     """A run to error epsilon, in the run's coordinates, from three scalars per site: see the module's text.
 
+    limits : what sites ask of steps
     distance : a bound on ||theta_star||, where one is known; it raises the limit on rounds, nothing else
     local : what steps use, "rows" drawn at random or the site's "means", which have no noise
     """
@@ -125,8 +179,7 @@ def plan_from_scalars(
     if method == "fedlsa":
         raise ArgumentError(
             "method must be 'scafflsa' or 'scaffnew' to reach epsilon from three scalars per site, for they cannot "
-            "bound FedLSA's bias (sites can say share_moments = true in their policy.toml, or give step_size, "
-            "local_steps and rounds); got 'fedlsa'"
+            f"bound FedLSA's bias ({SHARE}); got 'fedlsa'"
         )
     a, L, sigma2, drifting = numbers
     if checks.choice("local", local, ("rows", "means")) == "means":
@@ -134,8 +187,7 @@ def plan_from_scalars(
     if not a > 1e-12 * L:
         raise ArgumentError(
             "the sites' smallest eigenvalues must have a positive mean for a plan from three scalars per site "
-            "(sites can say share_moments = true in their policy.toml, or give step_size, local_steps and rounds); "
-            f"got {a:.3g}"
+            f"({SHARE}); got {a:.3g}"
         )
     length = 1 / math.sqrt(a * L) if drifting == 0 else 1 / L  # eta H
     r = -math.expm1(-length * a) / 3
@@ -145,9 +197,9 @@ def plan_from_scalars(
         raise ArgumentError(
             f"epsilon must be larger: rounds would have {length / eta:.1g} local steps; got {epsilon:g}"
         )
-    H = max(1, round(length / eta))
     far = max(1.0, 1 / a, checks.real("distance", distance, at_least=0))
     rounds = WINDOW + math.ceil(math.log(max(2.0, 2 * far / (r * epsilon))) / r)
+    eta, H = allowed(eta, max(1, round(length / eta)), limits)
     sentence = (
         f"From three numbers per site: step size {eta:.3g}, {H:,} local steps a round "
         f"({_seconds(H * dim * STEP_TIME)} of work at a site), at most {rounds} rounds; the run stops when movements "
@@ -171,34 +223,39 @@ def settled(movement: Sequence[float], rate: float | None, epsilon: float) -> bo
 
 
 def plan_from_moments(
-    measurements: Sequence[Measurement],
+    problem: Problem | Moments,
     numbers: PlanNumbers,
-    weights: Floats,
+    limits: Iterable[StepLimits],
     epsilon: float,
     method: str,
     local: str = "rows",
+    max_samples: float | None = None,
 ) -> RunPlan:
     """A run to error epsilon from 0 by exact moments (fl.plan), where every site shares them; local : "rows", "means".
 
     Where the dimension is beyond exact moments the plan is that from scalars; it says so.
     """
-    m = shared(measurements, weights, local)
-    if m.dim > MAX_EXACT_DIM[checks.choice("method", method, supporting("network"))] and not m.noiseless:
-        distance = float(np.linalg.norm(m.theta_star))
-        return plan_from_scalars(numbers, epsilon, method, m.dim, distance, local)
-    found: Plan = plan(m, epsilon, method=method, theta_0=np.zeros(m.dim))
-    eta, H = allowed(float(found.algorithm.step_size), round(found.samples / found.rounds), measurements)  # type: ignore[arg-type]
+    limits, name = list(limits), checks.choice("method", method, supporting("network"))
+    if problem.dim > MAX_EXACT_DIM[name] and local == "rows":
+        distance = float(np.linalg.norm(problem.theta_star))
+        return plan_from_scalars(numbers, limits, epsilon, name, problem.dim, distance, local)
+    m = moments(problem)
+    if local == "means" and not m.noiseless:
+        m = replace(m, noise=np.broadcast_to(np.float64(0), m.noise.shape))
+    found = plan(m, epsilon, method=name, max_samples=max_samples, theta_0=np.zeros(m.dim))
+    eta, H = allowed(float(found.algorithm.step_size), round(found.samples / found.rounds), limits)  # type: ignore[arg-type]
     rounds = found.rounds
     while True:  # steps that sites allow may be smaller than planned, and need more rounds
-        errors = exact(m, METHODS[method].with_steps(eta, H), rounds, np.zeros(m.dim))
-        reached = math.sqrt(errors["mse"].values[-1])
+        curve_of = exact_record(m, METHODS[name].with_steps(eta, H), rounds, np.zeros(m.dim))
+        at, errors = curve_of["coords"]["rounds"], np.sqrt(curve_of["data_vars"]["mse"][1])
+        reached = float(errors[-1])
         if reached <= epsilon * (1 + 1e-9):
             break
         if rounds >= MOST_MORE * found.rounds:
             rule = f"epsilon must be larger: with the steps that sites allow {rounds} rounds reach {reached:.3g}"
             raise ArgumentError(f"{rule}; got {epsilon:g}")
         rounds *= 2
-    curve = list(zip(errors["rounds"].values.tolist(), np.sqrt(errors["mse"].values).tolist(), strict=True))
+    curve = list(zip(at.tolist(), errors.tolist(), strict=True))
     while len(curve) > 1 and curve[-2][1] <= epsilon and curve[-2][0] >= found.rounds:
         curve.pop()  # below epsilon from there on
     sentence = (
@@ -206,39 +263,30 @@ def plan_from_moments(
         f"({_seconds(H * m.dim * STEP_TIME)} of work at a site), {curve[-1][0]} rounds; "
         f"the expected error is {curve[-1][1]:.3g}."
     )
-    return RunPlan(method, eta, H, int(curve[-1][0]), epsilon, None, sentence, tuple(curve))
+    return RunPlan(name, eta, H, int(curve[-1][0]), epsilon, None, sentence, tuple(curve))
 
 
-def allowed(eta: float, steps: int, measurements: Sequence[Measurement]) -> tuple[float, int]:
+def allowed(eta: float, steps: int, limits: Iterable[StepLimits]) -> tuple[float, int]:
     """Smaller and more local steps of the same length in all, where the sites' policies ask for them."""
-    least = max(said.least_steps for said in measurements)
-    largest = min((said.largest_eta for said in measurements if said.largest_eta), default=math.inf)
-    factor = max(1.0, least / steps, eta / largest)
-    return eta / factor, math.ceil(steps * factor * (1 - 1e-12))
+    factor = max((max(least / steps, eta / (largest or math.inf)) for least, largest in limits), default=1.0)
+    return (eta, steps) if factor <= 1 else (eta / factor, math.ceil(steps * factor * (1 - 1e-12)))
 
 
-def shared(measurements: Sequence[Measurement], weights: Floats, local: str = "rows") -> Moments:
-    """The moments that the sites have shared, as theory reads them; with local steps on means there is no noise."""
+def shared(measurements: Sequence[Any], weights: Floats) -> Moments:
+    """The moments that all sites have shared, as theory reads them; measurements : what each said, with its A."""
     N = len(measurements)
-    w = checks.array("weights", weights, (N,))
-    checks.choice("local", local, ("rows", "means"))
-    A, b, noise = [], [], []
     for c, said in enumerate(measurements):
-        if said.A is None or said.b is None or said.noise_map is None:
+        if said.A is None:
             rule = "every site must share its moments (share_moments = true in its policy.toml)"
             raise ArgumentError(f"{rule}; site {c} does not")
-        A.append(said.A)
-        b.append(said.b)
-        noise.append(said.noise_map)
-    maps = np.stack(noise) if local == "rows" else np.broadcast_to(np.float64(0), (N, *noise[0].shape))
-    return Moments(np.stack(A), np.stack(b), maps, np.arange(N), w, np.ones(N, np.int64))
+    A, b, noise = (np.stack([getattr(said, name) for said in measurements]) for name in ("A", "b", "noise_map"))
+    return Moments(A, b, noise, np.arange(N), checks.array("weights", weights, (N,)), np.ones(N, np.int64))
 
 
-def one_shot(measurements: Sequence[Measurement], weights: Floats, names: Sequence[str]) -> Floats:
+def one_shot(m: Moments, rows: Sequence[int], names: Sequence[str]) -> Floats:
     """The solution (d,), in the run's coordinates, of the system that the sites share, from their moments at once."""
-    m = shared(measurements, weights)
-    rows = np.array([said.rows for said in measurements])
-    return Systems(rows, m.A_bar, m.b_bar, rows.astype(np.float64)).solution(np.asarray(weights, np.float64), names)[1]
+    n = np.asarray(rows)
+    return Systems(n, m.A_bar, m.b_bar, n.astype(np.float64)).solution(m.weight, names)[1]
 
 
 def _seconds(value: float) -> str:
