@@ -29,10 +29,11 @@ from .fitted import SiteReport
 from .lag_windows import PILOT, SHARE, neighbour_correlation
 from .protocol import FitSettings, RunOutcome
 from .reading import PooledData
+from .rows import FeatureScale
 from .scores import CovarianceKind
 from .sums import OwnEstimates, Systems
 from .tables import Codes
-from .tasks import Regression
+from .tasks import Regression, Task
 
 NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
 NO_DIFFERENCE = 1e-9  # of the solution's size: what is below it, in directions without any error, is none
@@ -124,29 +125,36 @@ class Estimate:
     kind: CovarianceKind
 
 
-def explained(data: PooledData, estimate: Estimate) -> dict[str, Any]:
+def explained(
+    task: Task, scale: FeatureScale, A: Floats | None, *, squares: float, mean: Floats, variance: float,
+    rows: tuple[int, float], pooled: bool, log_weights: float = 0.0,
+) -> dict[str, Any]:  # fmt: skip
     """How well a regression fits, as fields of a Fit, as statsmodels has them; none for a value function.
 
+    A : (d, d), without the ridge, and squares : sum r_c w e^2, in the run's coordinates
+    mean : (k + 1,) of the features and the target, and variance of the target, in the original ones
+    rows : n, and the sum of their weights; pooled : whether rows count by their weights alone
+    log_weights : the sum of the logarithms of the weights
+
     The variance is sum of v e^2 / (n - d), v = r_c w scaled so that they add up to the rows' own weights w. R^2 is
-    about the mean where columns have a constant among their combinations, and else about 0. The likelihood is that of
-    normal errors, and needs pooled rows without a ridge.
+    about the mean where columns have a constant among their combinations, and else about 0; without an intercept A
+    tells which. The likelihood is that of normal errors, and needs pooled rows without a ridge.
     """
-    if not isinstance(data.task, Regression):
+    if not isinstance(task, Regression):
         return {}
-    systems, s, total, constant = estimate.systems, estimate.scores, float(data.variance[-1]), None
-    n, d, mass = int(systems.n.sum()), len(estimate.A), float(systems.mass.sum())
-    squares, likelihood = data.scale.y_spread**2 * float(s.squares.sum()), math.nan
-    if not data.task.intercept:
-        constant = _constant(estimate.A - np.diag(data.penalty), data.mean[:-1] / data.scale.spread)
-        total += float(data.mean[-1]) ** 2 if constant is None else 0.0
-    pooled = np.allclose(estimate.weights, systems.mass / mass, rtol=1e-12)
-    if pooled and data.task.ridge == 0 and squares > 0 and math.isfinite(s.log_weights):
-        likelihood = (s.log_weights - n * (1 + math.log(2 * math.pi * squares * mass / n))) / 2
+    (n, mass), total, constant, likelihood = rows, variance, None, math.nan
+    squares = scale.y_spread**2 * squares
+    if not task.intercept:
+        constant = None if A is None else _constant(A, mean[:-1] / scale.spread)
+        total += float(mean[-1]) ** 2 if constant is None else 0.0
+    if pooled and task.ridge == 0 and squares > 0 and math.isfinite(log_weights):
+        likelihood = (log_weights - n * (1 + math.log(2 * math.pi * squares * mass / n))) / 2
+    known = total > 0 and (task.intercept or A is not None)
     return {
-        "residual_variance": squares * mass / (n - d),
-        "r_squared": 1 - squares / total if total > 0 else math.nan,
+        "residual_variance": squares * mass / (n - scale.dim),
+        "r_squared": 1 - squares / total if known else math.nan,
         "log_likelihood": likelihood,
-        "constant": None if constant is None else constant / data.scale.spread,
+        "constant": None if constant is None else constant / scale.spread,
     }
 
 

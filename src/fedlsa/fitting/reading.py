@@ -19,7 +19,7 @@ from .columns import Columns, choose_columns, feature_names, integers_error, may
 from .design import design_of
 from .identification import check_logs
 from .rows import FeatureScale, LogFacts, Piece, recorded
-from .sums import SiteSums, Systems, scale_of
+from .sums import SiteSums, Systems, penalty_of, scale_of
 from .tables import Codes, DataTable, MemoryTable, MissingRows, MissingValuesError
 from .tasks import Regression, Task, Value
 
@@ -136,8 +136,8 @@ class PooledData:
 
     @property
     def penalty(self) -> Floats:
-        """The ridge of each coefficient, (d,): none of the intercept."""
-        return np.append(np.full(len(self.scale.centre), self.task.ridge), np.zeros(int(self.scale.intercept)))
+        """The ridge of each coefficient, (d,)."""
+        return penalty_of(self.task, self.scale)
 
     @property
     def coefficients(self) -> tuple[str, ...]:

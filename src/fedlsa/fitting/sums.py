@@ -175,6 +175,11 @@ def unscaled(k: int, intercept: bool) -> FeatureScale:
     return FeatureScale(np.zeros(k), np.ones(k), 0.0, 1.0, intercept)
 
 
+def penalty_of(task: Task, scale: FeatureScale) -> Floats:
+    """The ridge of each coefficient, (d,): none of the intercept."""
+    return np.append(np.full(len(scale.centre), task.ridge), np.zeros(int(scale.intercept)))
+
+
 def scale_of(
     task: Task, mean: Floats, variance: Floats, largest: Floats, names: Sequence[str], where: str
 ) -> FeatureScale:
