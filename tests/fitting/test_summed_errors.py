@@ -1,11 +1,13 @@
 """Standard errors from sums of sites are those of fl.fit, which has all the rows."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
 import fedlsa as fl
+from fedlsa.errors import ArgumentError
 from fedlsa.fitting.reading import read
 from fedlsa.fitting.rows import observations
 from fedlsa.fitting.sites import open_tables
@@ -129,3 +131,17 @@ def test_a_run_that_ended_far_from_the_solution_is_said_to():
     theta, error = np.array([1.0, 2.0]), np.array([0.1, np.nan])
     assert convergence_note(theta, theta + 1e-3, error) == ""
     assert "0.5 standard errors" in convergence_note(theta, theta + np.array([0.05, 9.0]), error)
+
+
+def test_what_is_known_of_some_coefficients_can_be_tested(sites):
+    sums = Sums(sites, TASKS["pooled least squares"])
+    whole = fl.fit(sums.sites, sums.task, covariance="HC1", plan=False)
+    T, t = sums.data.scale.original()
+    found = sums.of_chosen([0, 1], np.linalg.solve(T, whole.theta - t))
+    part = replace(whole, **{name: found[name] for name in ("covariance", "root")})
+    for claim in ("x0 = 1", "x0 = x1", "x0 = 1, x1 = 0"):
+        assert part.test(claim).p_value == pytest.approx(whole.test(claim).p_value, rel=1e-9)
+    assert part.p_values[:2] == pytest.approx(whole.p_values[:2], rel=1e-9)
+    with pytest.raises(ArgumentError, match="'x2 = 0' has none that is known"):
+        part.test("x0 = 1, x2 = 0")
+    assert "x2" in str(part.summary())

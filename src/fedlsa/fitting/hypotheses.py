@@ -82,11 +82,12 @@ def wald_test(
             f"hypothesis must be claims of which none follows from the others, or contradicts them; got "
             f"{', '.join(claims)}"
         )
-    spread = R @ root
+    spread = np.stack([row[row != 0] @ root[row != 0] for row in R])  # errors of other coefficients need not be known
     error = np.linalg.norm(spread, axis=1)
     for claim, e in zip(claims, error, strict=True):
         if not e > 0:
-            raise ArgumentError(f"hypothesis must be about coefficients with an error; {claim!r} has {e:g}")
+            has = "none that is known" if math.isnan(e) else "0"
+            raise ArgumentError(f"hypothesis must be about coefficients with a standard error; {claim!r} has {has}")
     off, spread = (R @ theta - r) / error, spread / error[:, None]
     left, values, _ = np.linalg.svd(spread)
     if len(values) < len(R) or values[-1] ** 2 <= SINGULAR * values[0] ** 2:
