@@ -332,8 +332,7 @@ class OrderHandler:
             _, sizes = self.table.prepare(terms, scale, message.design)  # rows are made ready now, not in a round
         shared, sums = None, [0.0] * 4
         if self.policy.privacy == "none":
-            p = self.policy
-            asks = sizes.step_limits(terms.local == "rows", p.least_local_steps, p.largest_step)
+            asks = sizes.step_limits(terms.local == "rows", self.policy.least_local_steps, self.policy.largest_step)
         else:  # noise hides each row, and no limit may tell of one
             asks = StepLimits(self.policy.least_local_steps if terms.local == "rows" else 1, 0.0)
         if limits.exact_sums(self.policy):
