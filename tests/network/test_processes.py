@@ -62,8 +62,21 @@ def test_one_process_per_folder_and_a_killed_one_leaves_it_free(tmp_path):
     assert not is_held(lock)
     with only_one(lock, "again"):
         assert is_held(lock)
-        assert lock.read_text() == str(os.getpid())
+        assert lock.read_text() == f"{os.getpid()} on {socket.gethostname()}"
     assert not is_held(lock)
+
+
+def test_whoever_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path):
+    lock = tmp_path / "pid"
+    lock.touch()
+    text = f"from pathlib import Path; from fedlsa.network.processes import is_held; print('up', flush=True)\nwhile True: is_held(Path({str(lock)!r}))"  # noqa: E501
+    child = started(tmp_path, [sys.executable, "-c", text])
+    try:
+        for _ in range(300):
+            with only_one(lock, "taken"):
+                pass
+    finally:
+        child.kill()
 
 
 def test_a_lock_that_cannot_be_written_is_one_sentence(tmp_path):

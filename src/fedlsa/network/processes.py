@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from importlib import metadata
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Event, current_thread, main_thread
-from typing import Any
+from typing import IO, Any
 
 from ..errors import NetworkError
 from ..files import reason
@@ -37,30 +38,39 @@ def only_one(path: Path, refusal: str) -> Iterator[None]:
     except OSError as error:
         raise NetworkError(f"cannot write {path}: {reason(error)}") from None
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            holder = file.read().strip()
-            raise NetworkError(f"{refusal}, by the process {holder or 'that holds ' + str(path)}") from None
+        while not _flock(file, exclusive=True):
+            if not _flock(file, exclusive=False):
+                file.seek(0)
+                holder = file.read().strip()
+                raise NetworkError(f"{refusal}, by the process {holder or 'that holds ' + str(path)}")
+            fcntl.flock(file, fcntl.LOCK_UN)  # nobody holds it: somebody looked (is_held), which takes no time
+            time.sleep(0.001)
         file.truncate(0)
-        file.write(str(os.getpid()))
+        file.write(f"{os.getpid()} on {socket.gethostname()}")
         file.flush()
         yield
 
 
 def is_held(path: Path) -> bool:
     """Whether a living process of this machine holds the lock of `only_one`."""
-    import fcntl
-
     try:
         with path.open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return not _flock(file, exclusive=False)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    return False
+
+
+def _flock(file: IO[str], *, exclusive: bool) -> bool:
+    """Whether a lock on a file was got at once; a shared one is refused by a process that holds it alone."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def until_ended(each_time: Callable[[], None], seconds: float = 0.5) -> None:
