@@ -22,7 +22,7 @@ from hostile import Hostile, gaussian_table
 
 RING = ["--problem", "ring", "--local-steps", "4"]
 WORDS_ALONE = {  # what these print are sentences, or a page: no table
-    "plot", "explore", "network init", "network request", "network approve", "network install", "network revoke",
+    "plot", "explore", "network init", "network enrol", "network approve", "network revoke",
     "network renew", "network add-site", "network remove-site", "network serve", "network stop", "network join",
     "network demo", "network allow",
 }  # fmt: skip
@@ -170,12 +170,12 @@ def test_json_of_network_result(printed, net, monkeypatch):
     assert json.loads(Path("r.json").read_text())["coefficients"] == RESULT["coefficients"]
 
 
-def test_json_of_network_start(fedlsa, net, monkeypatch):
-    run = SimpleNamespace(name="trial", follow=lambda: iter([[{"event": "round"}]]))
-    monkeypatch.setattr(coordinator, "start", lambda *_, say, **__: say("started trial") or run)
+def test_json_of_network_run(fedlsa, net, monkeypatch):
+    run = SimpleNamespace(name="trial")
+    monkeypatch.setattr(coordinator, "run", lambda *_, say, **__: say("started trial") or run)
     monkeypatch.setattr(coordinator, "outcome", lambda folder, name: RESULT | {"experiment": name})
     for more, content in (([], RESULT), (["--detach"], {"experiment": "trial"})):
-        code, out, err = fedlsa("network", "start", net, "--epsilon", "0.1", "--json", *more)
+        code, out, err = fedlsa("network", "run", net, "--epsilon", "0.1", "--json", *more)
         assert (code, json.loads(out), err) == (0, content, "started trial\n")
 
 

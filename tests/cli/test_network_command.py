@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,7 +43,7 @@ def called(monkeypatch):
 
         return stub
 
-    for name, answer in (("start", None), ("status", "two lines\nof it"), ("stop", "ends"),
+    for name, answer in (("run", type("Run", (), {"name": "trial"})), ("status", "two lines\nof it"), ("stop", "ends"),
                          ("outcome", {"theta": 1})):  # fmt: skip
         monkeypatch.setattr(coordinator, name, note(name, answer))
     monkeypatch.setattr(runs, "summary", lambda content: list(content))
@@ -77,20 +78,21 @@ def test_warnings_go_to_standard_error(fedlsa, net, monkeypatch):
     assert fedlsa("network", "serve", net) == (0, "", "fedlsa: WARNING: the certificate ends soon\n")
 
 
-def test_start_passes_every_option_on(fedlsa, net, called):
+def test_run_passes_every_option_on(fedlsa, net, called):
     words = ["--method", "scaffnew", "--step-size", 0.1, "--local-steps", 50, "--rounds", 20, "--seed", 3]
     words += ["--local", "means", "--weight", "samples", "--min-sites", 3, "--deadline", 30, "--participants", "3"]
     words += ["--clip", 2, "--trim", 1, "--quantise", 16, "--noise", 0.5, "--patience", 4, "--absence", "freeze"]
-    assert fedlsa("network", "start", net, *words, "--name", "trial", "--detach") == (0, "", "")
+    assert fedlsa("network", "run", net, *words, "--name", "trial", "--detach") == (0, "", "")
     asked = StartOptions(
         method="scaffnew", step_size=0.1, local_steps=50, rounds=20, seed=3, local="means", weight="samples",
         min_sites=3, deadline=30, participants=3, clip=2, trim=1, quantise=16, noise=0.5, patience=4, absence="freeze",
         name="trial",
     )  # fmt: skip
-    assert fedlsa("network", "start", net, "--epsilon", 0.02)[0] == 0
+    assert fedlsa("network", "run", net, "--epsilon", 0.02) == (0, "theta\n", "")
     assert called == [
-        ("start", "net", asked, {"detach": True}),
-        ("start", "net", StartOptions(epsilon=0.02), {"detach": False}),
+        ("run", "net", asked, {"detach": True}),
+        ("run", "net", StartOptions(epsilon=0.02), {"detach": False}),
+        ("outcome", "net", "trial", {}),
     ]
 
 
@@ -114,14 +116,14 @@ def test_start_passes_every_option_on(fedlsa, net, called):
         (["--epsilon", "nan"], "--epsilon must be"),
     ],
 )
-def test_start_refuses_what_cannot_be_run(fedlsa, net, called, words, complaint):
-    refused(fedlsa("network", "start", net, *words), complaint)
+def test_run_refuses_what_cannot_be_run(fedlsa, net, called, words, complaint):
+    refused(fedlsa("network", "run", net, *words), complaint)
     assert called == []
 
 
 def test_status_stop_and_result_print_what_they_are_told(fedlsa, net, called, tmp_path):
     assert fedlsa("network", "status", net) == (0, "two lines\nof it\n", "")
-    assert fedlsa("network", "stop", net, "--name", "trial") == (0, "ends\n", "")
+    assert fedlsa("network", "stop", net, "trial") == (0, "ends\n", "")
     assert fedlsa("network", "result", net, "--out", "deep/r.json") == (0, "theta\nsaved deep/r.json\n", "")
     assert [c[:-1] for c in called] == [("status", "net", None), ("stop", "net", "trial"), ("outcome", "net", None)]
     made = "fedlsa network result net --out deep/r.json"
@@ -131,9 +133,9 @@ def test_status_stop_and_result_print_what_they_are_told(fedlsa, net, called, tm
     refused(fedlsa("network", "result", net, "--out", "r.json"), "r.json exists; --force replaces it")
 
 
-@pytest.mark.parametrize("command", ["serve", "start", "status", "stop", "result", "renew", "revoke", "remove-site"])
+@pytest.mark.parametrize("command", ["serve", "run", "status", "stop", "result", "renew", "revoke", "remove-site"])
 def test_a_folder_that_is_no_network_is_named(fedlsa, command):
-    more = {"start": ["--epsilon", 1], "revoke": ["site-1"], "remove-site": ["site-1"]}.get(command, [])
+    more = {"run": ["--epsilon", 1], "revoke": ["site-1"], "remove-site": ["site-1"]}.get(command, [])
     refused(fedlsa("network", command, "nowhere", *more), "nowhere is not a network's folder")
 
 
@@ -149,7 +151,7 @@ def test_join_passes_on_what_was_given(fedlsa, net, called):
 
 
 def test_join_asks_unless_told_and_says_so_where_nobody_can_answer(fedlsa, net, called, monkeypatch):
-    assert fedlsa("network", "join", "b.zip", "--data", "d.csv")[0] == 0
+    assert fedlsa("network", "join", "b", "--data", "d.csv")[0] == 0
     agree = called[0][-1]["agree"]
     with pytest.raises(ArgumentError, match="--yes must be given"):
         agree()
@@ -161,8 +163,11 @@ def test_join_asks_unless_told_and_says_so_where_nobody_can_answer(fedlsa, net, 
 
 def test_join_names_a_folder_that_is_none_and_one_without_a_certificate(fedlsa, net):
     refused(fedlsa("network", "join", "nowhere", "--data", "d.csv"), "nowhere is not a site's folder")
-    assert fedlsa("network", "request", Network.load(net).bundle("site-1"), "--folder", "s")[0] == 0
-    refused(fedlsa("network", "join", "s", "--data", "d.csv"), "has no certificate yet")
+    assert fedlsa("network", "enrol", Network.load(net).bundle("site-1"), "--folder", "s")[0] == 0
+    Path("s/site-1.pem").unlink()
+    refused(
+        fedlsa("network", "join", "s", "--data", "d.csv"), "site-1 has no certificate: fedlsa network enrol s makes"
+    )
 
 
 def test_help_names_every_command(fedlsa):
@@ -171,15 +176,14 @@ def test_help_names_every_command(fedlsa):
     for command in (
         "init",
         "serve",
-        "start",
+        "run",
         "status",
         "stop",
         "result",
         "join",
         "demo",
-        "request",
+        "enrol",
         "approve",
-        "install",
         "revoke",
         "renew",
     ):

@@ -64,11 +64,10 @@ COMMANDS = {  # and the extra that each needs
     "predict m.json x.csv": "data",
     "network init new --host localhost --sites 2": "network",
     "network demo": "network",
-    "network request net/bundles/a.zip": "network",
-    **{f"network {verb} net": "network" for verb in ("serve", "start", "status", "stop", "result", "audit", "renew")},
+    "network enrol net/bundles/a.toml": "network",
+    **{f"network {verb} net": "network" for verb in ("serve", "run", "status", "stop", "result", "audit", "renew")},
     **{f"network {verb} net a": "network" for verb in ("approve", "revoke", "add-site", "remove-site")},
     **{f"network {verb} site": "network" for verb in ("join", "ledger", "allow")},
-    "network install site a.pem": "network",
 }
 
 

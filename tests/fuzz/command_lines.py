@@ -34,14 +34,13 @@ LINES = (
     ("reproduce", "fig99", "--quick"),
     ("network", "init", "net", "--sites", "1", "--host", "fed.example.org", "--target", "y"),
     ("network", "serve", "nowhere"),
-    ("network", "start", "nowhere", "--epsilon", "0.1"),
+    ("network", "run", "nowhere", "--epsilon", "0.1"),
     ("network", "status", "made"),
     ("network", "stop", "made"),
     ("network", "result", "made"),
     ("network", "join", "junk.zip", "--data", "a.csv", "--yes"),
-    ("network", "request", "junk.zip"),
+    ("network", "enrol", "junk.zip"),
     ("network", "approve", "made", "junk.zip", "--fingerprint", "0000"),
-    ("network", "install", "made", "junk.zip"),
     ("network", "revoke", "made", "site-1"),
     ("network", "add-site", "made", "site-1"),
     ("network", "remove-site", "made", "site-9"),
@@ -127,7 +126,7 @@ NEVER = ("--ray", "--threads", "--copy", "--help")  # would wait, or write pages
 
 def waits(line):
     """Whether a line would serve, wait, or take minutes if what is odd in it happens to be valid."""
-    serves = {"serve": "made", "start": "made"}  # there is no folder that a site could join with
+    serves = {"serve": "made", "run": "made"}  # there is no folder that a site could join with
     if line[0] == "network":
         return serves.get(line[1], "\0") in line[2:]
     if line[0] == "explore":

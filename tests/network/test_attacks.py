@@ -20,7 +20,7 @@ from fedlsa.fitting.columns import Columns
 from fedlsa.fitting.rows import FeatureScale
 from fedlsa.fitting.sums import Summary
 from fedlsa.network import chain
-from fedlsa.network.folder import certificates, enrolment
+from fedlsa.network.folder import certificates, enrolment, setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.messages import Answers, Describe, Measure, Standardise, Work
 from fedlsa.network.protocol.records import decode, encode
@@ -426,9 +426,9 @@ def test_keys_that_change_after_the_first_run_are_refused_and_peers_that_nobody_
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
     place = tmp_path / "again"
-    site = enrolment.request(world.network.bundle("site-2"), place)
-    found = enrolment.read_request(world.network, site.request)
-    enrolment.approve(world.network.folder, site.request, found.fingerprint, renew=True)  # another key now
+    site = enrolment.enrol_site(world.network.bundle("site-2"), place)
+    found, _ = setup.read_certificate(world.network, site.certificate)
+    setup.approve(world.network.folder, site.certificate, found.fingerprint, renew=True)  # another key now
     text = refusal(world.describe(token="u", name="second"), "peers")
     assert "site-2 comes with another key than before" in text
     assert found.fingerprint in text

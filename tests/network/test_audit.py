@@ -148,11 +148,10 @@ def test_an_empty_log_is_said(network, tmp_path):
 
 
 def test_whom_the_coordinator_approved_and_revoked_is_in_the_audit_log(tmp_path):
-    from fedlsa.network.folder import enrolment
 
     network = setup.init(tmp_path / "net", SITES, "127.0.0.1", 9092)
     setup.enrol(network, network.bundle("a"), tmp_path / "a")
-    enrolment.revoke(network.folder, "a")
+    setup.revoke(network.folder, "a")
     setup.add_site(network.folder, "d")
     setup.remove_site(network.folder, "d")
     setup.renew(network.folder)

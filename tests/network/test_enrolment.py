@@ -12,11 +12,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.x509.oid import AttributeOID, NameOID
+from cryptography.x509.oid import NameOID
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, NetworkError
-from fedlsa.network.coordinator import commands
+from fedlsa.network.coordinator import commands, serving
 from fedlsa.network.folder import certificates, config, enrolment, setup
 from fedlsa.network.folder.config import Network, SiteFolder
 
@@ -25,10 +25,10 @@ PEM = serialization.Encoding.PEM
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A network of three sites that nobody changes, and its first site, which has asked."""
+    """A network of three sites that nobody changes, and its first site, which has made its keys."""
     root = tmp_path_factory.mktemp("made")
     network = setup.init(root / "net", 3, "fl.example.org", task=fl.Regression("charges"))
-    enrolment.request(network.bundle("site-1"), root / "site-1")
+    enrolment.enrol_site(network.bundle("site-1"), root / "site-1")
     return root
 
 
@@ -40,11 +40,13 @@ def world(made, tmp_path):
 
 
 def fingerprint(site):
-    return certificates.fingerprint(site.request.read_bytes())
+    return certificates.fingerprint(site.certificate.read_bytes())
 
 
 def approve(network, site, **how):
-    return enrolment.approve(network.folder, site.request, fingerprint(site), **how)
+    """The certificate that counts from now on."""
+    setup.approve(network.folder, site.certificate, fingerprint(site), **how)
+    return network.site_certificate(certificates.identity(site.certificate.read_bytes()).name)
 
 
 def raw(key):
@@ -55,11 +57,9 @@ def files(folder):
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_a_certificate_holds_what_the_coordinator_gives_and_the_two_keys_that_the_site_made(world):
+def test_a_certificate_holds_names_and_the_two_keys_that_the_site_made_and_allows_a_client_alone(world):
     network, site = world
     path = approve(network, site)
-    assert path == network.site_certificate("site-1")
-    enrolment.install(site.folder, path)
     site.check_certificate()
     pem = site.certificate.read_bytes()
     assert pem == path.read_bytes()
@@ -81,7 +81,7 @@ def test_a_certificate_holds_what_the_coordinator_gives_and_the_two_keys_that_th
 
 def test_a_fingerprint_shows_128_bits_in_groups_and_depends_on_keys_name_and_network(world):
     _, site = world
-    asked = certificates.identity(site.request.read_bytes())
+    asked = certificates.identity(site.certificate.read_bytes())
     groups = asked.fingerprint.split(" ")
     assert [len(group) for group in groups] == [4] * 8
     int("".join(groups), 16)
@@ -90,18 +90,19 @@ def test_a_fingerprint_shows_128_bits_in_groups_and_depends_on_keys_name_and_net
         assert asked._replace(**changed).fingerprint != asked.fingerprint
 
 
-def test_a_request_is_approved_for_the_fingerprint_that_the_site_reads_and_for_no_other(world):
+def test_a_certificate_is_approved_for_the_fingerprint_that_the_site_reads_and_for_no_other(world):
     network, site = world
     right = fingerprint(site)
     wrong = right[:-1] + ("0" if right[-1] != "0" else "1")
     for given in (wrong, right[:-5], right[:4], "", " ", right + " 0000", 7, None):
-        with pytest.raises(ArgumentError, match="fingerprint must be that of the request") as refused:
-            enrolment.approve(network.folder, site.request, given)
+        with pytest.raises(ArgumentError, match="fingerprint must be that of the certificate") as refused:
+            setup.approve(network.folder, site.certificate, given)
         if given != right + " 0000":
             assert right not in str(refused.value)  # nobody copies it from here
         assert not network.site_certificate("site-1").exists()
     written_otherwise = right.upper().replace(" ", ":") + "\n"
-    assert enrolment.approve(network.folder, site.request, written_otherwise).is_file()
+    assert setup.approve(network.folder, site.certificate, written_otherwise).name == "site-1"
+    assert network.site_certificate("site-1").is_file()
 
 
 MASK = "urn:fedlsa:mask:" + raw(X25519PrivateKey.generate()).hex()
@@ -109,27 +110,30 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 def forged(
-    network, name="site-1", sans=None, key=KEY, digest=hashes.SHA256, subject=None, extensions=(), attributes=()
+    network, name="site-1", sans=None, key=KEY, digest=hashes.SHA256, subject=None, extensions=None, days=825, by=None
 ):
-    """A request that is ours but for what is given."""
+    """A certificate that is ours but for what is given; by : who signs it, if not itself, as (subject, key)."""
     entries = (
         [(NameOID.ORGANIZATION_NAME, network), (NameOID.COMMON_NAME, name)] if subject is None else subject(network)
     )
-    built = x509.CertificateSigningRequestBuilder().subject_name(
-        x509.Name([x509.NameAttribute(oid, value) for oid, value in entries])
-    )
+    named, now = x509.Name([x509.NameAttribute(oid, value) for oid, value in entries]), datetime.now(UTC)
+    issuer, signer = (named, key) if by is None else by
+    built = x509.CertificateBuilder().subject_name(named).issuer_name(issuer).public_key(key.public_key())
+    built = built.serial_number(7).not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days))
+    uses = [*certificates.CRITICAL, certificates.CLIENT] if extensions is None else extensions
     names = [x509.DNSName(name), x509.UniformResourceIdentifier(MASK)] if sans is None else sans
+    for extension in (*uses, x509.SubjectKeyIdentifier.from_public_key(key.public_key())):
+        built = built.add_extension(extension, critical=False)
     if names:
         built = built.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    for extension in extensions:
-        built = built.add_extension(extension, critical=True)
-    for oid, value in attributes:
-        built = built.add_attribute(oid, value)
-    return built.sign(key, digest()).public_bytes(PEM)
+    return built.sign(signer, digest()).public_bytes(PEM)
 
 
 URI, DNS = x509.UniformResourceIdentifier, x509.DNSName
-USES = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH])
+ALONE, USAGE = certificates.CRITICAL[1], certificates.CRITICAL[0]
+SERVER = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH])
+ALL_USES = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH])
+SIGNER = x509.BasicConstraints(ca=True, path_length=None)
 FORGED = {
     "a name that is no site's": ({"name": "site-9"}, "must be .*site-1"),
     "a name that is a path": ({"name": "../site-1", "sans": [DNS("site-1"), URI(MASK)]}, "letters, digits and dashes"),
@@ -141,60 +145,65 @@ FORGED = {
     ),
     "no name": ({"subject": lambda n: []}, "subject must hold"),
     "another network": ({"subject": lambda n: [(NameOID.ORGANIZATION_NAME, "0" * 32), (NameOID.COMMON_NAME, "site-1")]},
-                        "request to network 0{32}; this is"),
+                        "is for network 0{32}; this is"),
     "a network that is none": (
         {"subject": lambda n: [(NameOID.ORGANIZATION_NAME, "x\n"), (NameOID.COMMON_NAME, "site-1")]},
         "network's id must have 32",
     ),
-    "an authority": ({"extensions": [x509.BasicConstraints(ca=True, path_length=None)]}, "nothing else; got .*Basic"),
-    "the uses of a server": ({"extensions": [USES]}, "nothing else; got .*ExtendedKeyUsage"),
-    "a password": ({"attributes": [(AttributeOID.CHALLENGE_PASSWORD, b"x")]}, "nothing else"),
-    "no names": ({"sans": []}, "nothing else; got the extensions none"),
-    "the name of the host": ({"sans": [DNS("site-1"), DNS("fl.example.org"), URI(MASK)]}, "got 3, 1 of them URIs"),
-    "the name of another site": ({"sans": [DNS("site-2"), URI(MASK)]}, "names must be the site's"),
-    "an address": ({"sans": [x509.RFC822Name("a@b.org"), URI(MASK)]}, "names must be the site's"),
-    "no key for masks": ({"sans": [DNS("site-1")]}, "got 1, 0 of them URIs"),
-    "two keys for masks": ({"sans": [DNS("site-1"), URI(MASK), URI(MASK)]}, "got 3, 2 of them URIs"),
-    "two keys for masks and no name": ({"sans": [URI(MASK), URI(MASK)]}, "got 2, 2 of them URIs"),
-    "another URI": ({"sans": [DNS("site-1"), URI("https://example.org/")]}, "key for masks must be urn:fedlsa:mask:"),
+    "an authority": ({"extensions": [SIGNER, USAGE, certificates.CLIENT]}, "client of TLS and nothing else; got Basic"),
+    "the uses of a server": ({"extensions": [ALONE, USAGE, SERVER]}, "client of TLS and nothing else"),
+    "both uses": ({"extensions": [ALONE, USAGE, ALL_USES]}, "client of TLS and nothing else"),
+    "any use": ({"extensions": [ALONE, USAGE]}, "client of TLS and nothing else"),
+    "an extension too many": ({"extensions": [ALONE, USAGE, certificates.CLIENT, x509.OCSPNoCheck()]}, "nothing else"),
+    "ten years": ({"days": 3650}, "at most 825 days"),
+    "somebody else's signature": ({"by": (x509.Name([]), ec.generate_private_key(ec.SECP256R1()))}, "its own key"),
+    "no names": ({"sans": []}, "no certificate of a site"),
+    "the name of the host": ({"sans": [DNS("site-1"), DNS("fl.example.org"), URI(MASK)]}, "and nothing else"),
+    "the name of another site": ({"sans": [DNS("site-2"), URI(MASK)]}, "and nothing else"),
+    "an address": ({"sans": [x509.RFC822Name("a@b.org"), URI(MASK)]}, "and nothing else"),
+    "no key for masks": ({"sans": [DNS("site-1")]}, "key for masks must be one"),
+    "two keys for masks": ({"sans": [DNS("site-1"), URI(MASK), URI(MASK)]}, "key for masks must be one"),
+    "two keys for masks and no name": ({"sans": [URI(MASK), URI(MASK)]}, "key for masks must be one"),
+    "a key for masks without its name": ({"sans": [DNS("site-1"), URI(MASK[16:])]}, "and nothing else"),
+    "another URI": ({"sans": [DNS("site-1"), URI("https://example.org/")]}, "key for masks must be one urn"),
     "a short key for masks": ({"sans": [DNS("site-1"), URI(MASK[:-2])]}, "64 hexadecimal digits"),
     "a key for masks that is no number": ({"sans": [DNS("site-1"), URI(MASK[:-1] + "g")]}, "64 hexadecimal digits"),
     "a key for masks of low order": ({"sans": [DNS("site-1"), URI(MASK[:16] + "0" * 64)]}, "point of full order"),
     "P-384": ({"key": ec.generate_private_key(ec.SECP384R1())}, "ECDSA P-256; got SECP384R1"),
     "RSA": ({"key": rsa.generate_private_key(65537, 2048)}, "ECDSA P-256; got"),
-    "another digest": ({"digest": hashes.SHA384}, "SHA-256; its signature"),
+    "another digest": ({"digest": hashes.SHA384}, "signed with SHA-256; its signature"),
 }  # fmt: skip
 
 
 def written(der):
-    """A request in PEM."""
-    return ssl.DER_cert_to_PEM_cert(bytes(der)).replace(" CERTIFICATE", " CERTIFICATE REQUEST").encode()
+    """A certificate in PEM."""
+    return ssl.DER_cert_to_PEM_cert(bytes(der)).encode()
 
 
 def refused(network, path, what):
     """Neither shown to a person nor approved, and nothing changes."""
     before = files(network.folder)
     with pytest.raises(FedLSAError, match=what):
-        enrolment.read_request(network, path)
+        setup.read_certificate(network, path)
     with pytest.raises(FedLSAError, match=what):
-        enrolment.approve(network.folder, path, "0" * 32)
+        setup.approve(network.folder, path, "0" * 32)
     assert files(network.folder) == before
 
 
 @pytest.mark.parametrize("attack", FORGED)
-def test_a_forged_request_is_refused(attack, world, tmp_path):
+def test_a_forged_certificate_is_refused(attack, world, tmp_path):
     network, _ = world
     changes, what = FORGED[attack]
-    path = tmp_path / "site-1.csr"
+    path = tmp_path / "forged.pem"
     path.write_bytes(forged(network.id, **changes))
     refused(network, path, what)
 
 
-def test_a_request_without_forgery_passes(world, tmp_path):
+def test_a_certificate_without_forgery_passes(world, tmp_path):
     network, _ = world
-    path = tmp_path / "site-1.csr"
+    path = tmp_path / "forged.pem"
     path.write_bytes(forged(network.id))
-    asked = enrolment.read_request(network, path)
+    asked, _ = setup.read_certificate(network, path)
     assert (asked.name, asked.network, asked.key, asked.mask.hex()) == (
         "site-1",
         network.id,
@@ -203,37 +212,37 @@ def test_a_request_without_forgery_passes(world, tmp_path):
     )
 
 
-def test_a_request_that_is_damaged_huge_or_none_is_refused(world, tmp_path):
+def test_a_certificate_that_is_damaged_huge_or_none_is_refused(world, tmp_path):
     network, site = world
-    content, path = site.request.read_bytes(), tmp_path / "r.csr"
-    der = bytearray(x509.load_pem_x509_csr(content).public_bytes(serialization.Encoding.DER))
+    content, path = site.certificate.read_bytes(), tmp_path / "r.pem"
+    der = bytearray(x509.load_pem_x509_certificate(content).public_bytes(serialization.Encoding.DER))
     place = der.index(b"urn:fedlsa:mask:") + 16
     der[place : place + 64] = MASK[16:].encode()  # somebody else's key for masks, with the site's signature
     for wrong, what in (
-        (written(der), "its signature does not fit"),
-        (content[:-60], "no request"),
-        (b"", "no request"),
-        (b"-----BEGIN CERTIFICATE REQUEST-----\n\xff", "no request"),
+        (written(der), "no certificate of a site, signed with its own key"),
+        (content[:-60], "no certificate"),
+        (b"", "no certificate"),
+        (b"-----BEGIN CERTIFICATE-----\n\xff", "no certificate"),
         (content + b"\n" * 2**14, "at most 16384 bytes"),
-        (b"\0" * 10**7, "at most 16384 bytes"),
+        (b"\0" * 10**7, "at most 1048576 bytes"),
         (network.certificate.read_bytes(), "subject must hold"),
-        (site.key.read_bytes(), "no request"),
+        (site.key.read_bytes(), "no certificate"),
         (content + content, "got several"),
     ):
         path.write_bytes(wrong)
         refused(network, path, what)
-    refused(network, tmp_path / "nowhere.csr", "cannot read the request")
+    refused(network, tmp_path / "nowhere.pem", "cannot read")
     refused(network, tmp_path, "is not a file")
     os.mkfifo(tmp_path / "pipe")
     refused(network, tmp_path / "pipe", "is not a file")
 
 
-def test_a_turned_bit_never_changes_what_a_request_says(world):
+def test_a_turned_bit_never_changes_what_a_certificate_says(world):
     _, site = world
-    pem = site.request.read_bytes()
-    read, asked = x509.load_pem_x509_csr(pem), certificates.identity(pem)
+    pem = site.certificate.read_bytes()
+    read, asked = x509.load_pem_x509_certificate(pem), certificates.identity(pem)
     der = read.public_bytes(serialization.Encoding.DER)
-    signed = der.index(read.tbs_certrequest_bytes) + len(read.tbs_certrequest_bytes)
+    signed = der.index(read.tbs_certificate_bytes) + len(read.tbs_certificate_bytes)
     for place in range(len(der)):
         for bit in (0, 5, 7):
             turned = bytearray(der)
@@ -250,21 +259,25 @@ def test_an_exchanged_bundle_is_noticed_by_both_sides(world, tmp_path):
     """The attack: a network of the attacker's own, for the same host, sent in the place of the true bundle."""
     network, _ = world
     evil = setup.init(tmp_path / "evil", 3, "fl.example.org", task=fl.Regression("charges"))
-    victim = enrolment.request(evil.bundle("site-1"), tmp_path / "victim")
+    victim = enrolment.enrol_site(evil.bundle("site-1"), tmp_path / "victim")
     assert victim.network != network.id  # the fingerprint that the coordinator would read
-    refused(network, victim.request, "Was the bundle exchanged on its way")
-    passed_on = enrolment.request(network.bundle("site-1"), tmp_path / "attacker")
+    refused(network, victim.certificate, "Was the bundle exchanged on its way")
+    passed_on = enrolment.enrol_site(network.bundle("site-1"), tmp_path / "attacker")
     with pytest.raises(ArgumentError, match="fingerprint must be"):
-        enrolment.approve(network.folder, passed_on.request, fingerprint(victim))
-    true = enrolment.approve(network.folder, passed_on.request, fingerprint(passed_on))
-    with pytest.raises(NetworkError, match="must be for site-1 of network"):
-        enrolment.install(victim.folder, true)
+        setup.approve(network.folder, passed_on.certificate, fingerprint(victim))
+
+
+def renewed(site):
+    """A new certificate for the same keys, as if the old one were about to end."""
+    keys = site.key.read_bytes(), site.mask_key.read_bytes()
+    site.certificate.write_bytes(certificates.certify_site(site.name, site.network, *keys))
+    return site
 
 
 def test_a_certificate_is_replaced_on_request_alone_and_the_old_one_is_on_record(world):
     network, site = world
     first = approve(network, site).read_bytes()
-    enrolment.install(site.folder, network.site_certificate("site-1"))
+    renewed(site)
     with pytest.raises(NetworkError, match=r"has a certificate already.*--renew"):
         approve(network, site)
     assert network.site_certificate("site-1").read_bytes() == first
@@ -275,44 +288,49 @@ def test_a_certificate_is_replaced_on_request_alone_and_the_old_one_is_on_record
     assert record.read_bytes() == first
     assert record.name.startswith(f"site-1-{datetime.now(UTC):%Y-%m-}")
     assert record.name.endswith("-replaced.pem")
-    enrolment.install(site.folder, network.site_certificate("site-1"))
-    assert site.certificate.read_bytes() == second
 
 
-def test_new_keys_take_the_place_of_the_old_ones_when_their_certificate_comes(world):
+def test_a_certificate_that_is_good_for_a_month_stays_and_another_one_is_made_anew(world):
+    _, site = world
+    first = site.certificate.read_bytes()
+    enrolment.enrol_site(site.folder)
+    assert site.certificate.read_bytes() == first
+    for wrong in (b"", b"damaged", certificates.certify_site("site-1", "0" * 32, site.key.read_bytes(),
+                                                             site.mask_key.read_bytes())):  # fmt: skip
+        site.certificate.write_bytes(wrong)
+        enrolment.enrol_site(site.folder)
+        site.check_certificate()
+    ending(site.certificate, 20)
+    before = certificates.expires(site.certificate.read_bytes())
+    enrolment.enrol_site(site.folder)
+    assert certificates.expires(site.certificate.read_bytes()) - before > timedelta(days=800)
+
+
+def test_new_keys_take_the_place_of_the_old_ones_and_nothing_else_changes(world):
     network, site = world
-    enrolment.install(site.folder, approve(network, site))
+    approve(network, site)
     site.policy.write_text("# ours\n")
     site.state.mkdir()
     (site.state / "run.npz").write_bytes(b"xi")
     old = {path: path.read_bytes() for path in (site.key, site.mask_key, site.certificate)}
     asked_before = fingerprint(site)
-    enrolment.request(site.folder, new_key=True)
-    assert {path: path.read_bytes() for path in old} == old  # the site goes on with them
+    enrolment.enrol_site(site.folder, new_key=True)
     site.check_certificate()
     again = fingerprint(site)
     assert again != asked_before
-    enrolment.request(site.folder, new_key=True)
-    enrolment.request(site.folder)
+    enrolment.enrol_site(site.folder)
     assert fingerprint(site) == again  # what was sent stays valid
-    with pytest.raises(NetworkError, match="for other keys"):
-        enrolment.install(site.folder, site.certificate)
-    new = approve(network, site, renew=True)
-    enrolment.install(site.folder, new)
-    site.check_certificate()
+    approve(network, site, renew=True)
     assert all(path.read_bytes() != content for path, content in old.items())
     assert site.key.stat().st_mode & 0o777 == site.mask_key.stat().st_mode & 0o777 == 0o600
-    assert not (site.folder / "next").exists()
     assert site.policy.read_text() == "# ours\n"
     assert (site.state / "run.npz").read_bytes() == b"xi"
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_an_installation_that_was_interrupted_is_refused_and_can_be_done_again(step, world, monkeypatch):
-    network, site = world
-    enrolment.install(site.folder, approve(network, site))
-    enrolment.request(site.folder, new_key=True)
-    new, real, calls = approve(network, site, renew=True), enrolment.files.write, []
+def test_new_keys_that_were_interrupted_are_refused_until_the_site_enrols_again(step, world, monkeypatch):
+    _, site = world
+    real, calls = enrolment.files.write, []
 
     def interrupted(path, *rest, **more):
         calls.append(path)
@@ -322,22 +340,21 @@ def test_an_installation_that_was_interrupted_is_refused_and_can_be_done_again(s
 
     monkeypatch.setattr(enrolment.files, "write", interrupted)
     with pytest.raises(NetworkError, match="the power is off"):
-        enrolment.install(site.folder, new)
+        enrolment.enrol_site(site.folder, new_key=True)
     monkeypatch.undo()
     if step > 1:
         with pytest.raises(NetworkError, match="for other keys"):
             site.check_certificate()
-    enrolment.install(site.folder, new)
+    enrolment.enrol_site(site.folder)
     site.check_certificate()
 
 
 def test_a_revoked_site_is_out_and_its_keys_never_come_back(world):
     network, site = world
     with pytest.raises(NetworkError, match="has no certificate that could be revoked"):
-        enrolment.revoke(network.folder, "site-1")
+        setup.revoke(network.folder, "site-1")
     certificate = approve(network, site).read_bytes()
-    enrolment.install(site.folder, network.site_certificate("site-1"))
-    enrolment.revoke(network.folder, "site-1")
+    setup.revoke(network.folder, "site-1")
     assert not network.site_certificate("site-1").exists()
     (record,) = network.revoked.iterdir()
     assert record.read_bytes() == certificate
@@ -345,21 +362,20 @@ def test_a_revoked_site_is_out_and_its_keys_never_come_back(world):
         with pytest.raises(NetworkError, match="must make new ones"):
             approve(network, site, **how)
     mask = site.mask_key.read_bytes()
-    half = certificates.request("site-1", network.id, certificates.new_key(), mask)  # one key new, the other not
-    site.request.write_bytes(half)
+    half = certificates.certify_site("site-1", network.id, certificates.new_key(), mask)  # one key new, the other not
+    site.certificate.write_bytes(half)
     with pytest.raises(NetworkError, match="must make new ones"):
         approve(network, site)
-    enrolment.request(site.folder, new_key=True)
-    enrolment.install(site.folder, approve(network, site))
-    site.check_certificate()
+    enrolment.enrol_site(site.folder, new_key=True)
+    assert approve(network, site).read_bytes() == site.certificate.read_bytes()
 
 
 def test_a_damaged_certificate_can_be_revoked_and_a_damaged_record_stops_approvals(world):
     network, site = world
     approve(network, site).write_bytes(b"damaged")
-    enrolment.revoke(network.folder, "site-1")
+    setup.revoke(network.folder, "site-1")
     assert not network.site_certificate("site-1").exists()
-    with pytest.raises(NetworkError, match=r"cannot compare the request with .*-revoked\.pem"):
+    with pytest.raises(NetworkError, match=r"cannot compare the certificate with .*-revoked\.pem"):
         approve(network, site)
 
 
@@ -367,57 +383,35 @@ def test_no_two_sites_share_a_key(world):
     network, site = world
     approve(network, site)
     keys = site.key.read_bytes(), site.mask_key.read_bytes()
-    site.request.write_bytes(certificates.request("site-2", network.id, *keys))
+    site.certificate.write_bytes(certificates.certify_site("site-2", network.id, *keys))
     with pytest.raises(NetworkError, match=r"is that of .*site-1\.pem"):
         approve(network, site)
 
 
-def test_a_certificate_is_installed_only_where_it_belongs(world, tmp_path):
+def test_a_site_does_not_join_with_a_certificate_that_is_not_its_own(world, tmp_path):
     network, site = world
-    good, path = approve(network, site).read_bytes(), tmp_path / "c.pem"
     second = setup.enrol(network, network.bundle("site-2"), tmp_path / "site-2")
-    other_net = setup.init(tmp_path / "other", 1, "localhost")
-    keys = site.key.read_bytes(), site.mask_key.read_bytes()
-    ca_key = certificates.new_key()
-    asked = certificates.identity(site.request.read_bytes())
-    stranger = certificates.certify_site(
-        certificates.new_authority(ca_key), ca_key, asked
-    )  # the right names, another authority
-    foreign = certificates.certify_site(other_net.ca.read_bytes(), other_net.ca_key.read_bytes(), asked)
     for wrong, what in (
         (second.certificate.read_bytes(), "must be for site-1"),
-        (stranger, "not from this network's authority"),
-        (foreign, "not from this network's authority"),
+        (forged(network.id), "for other keys"),
         (network.certificate.read_bytes(), "subject must hold"),
-        (good[:-40], "no request or certificate"),
-        (b"", "no request or certificate"),
-        (b"\0" * 2**15, "at most 16384 bytes"),
-        (site.request.read_bytes(), "must be a certificate; got a request"),
-        (site.request.read_bytes() + good, "must be a certificate; got a request"),
-        (good + good, "got several"),
+        (b"", "no certificate"),
     ):
-        path.write_bytes(wrong)
+        site.certificate.write_bytes(wrong)
         with pytest.raises(NetworkError, match=what):
-            enrolment.install(site.folder, path)
-        assert not site.certificate.exists()
-    with pytest.raises(NetworkError, match=r"has no certificate yet: send .*site-1\.csr"):
+            site.check_certificate()
+    site.certificate.unlink()
+    with pytest.raises(NetworkError, match=r"has no certificate: fedlsa network enrol .*site-1 makes one"):
         site.check_certificate()
-    path.write_bytes(good)
-    enrolment.install(site.folder, path)
-    assert (site.key.read_bytes(), site.mask_key.read_bytes()) == keys
 
 
 def test_a_site_cannot_take_another_name_by_a_file_of_two_parts(world, tmp_path):
-    """The attack: its own certificate, which the authority signed, beside a request in which it calls itself site-1."""
+    """The attack: its own certificate beside one in which it calls itself site-1."""
     network, _ = world
     second = setup.enrol(network, network.bundle("site-2"), tmp_path / "site-2")
     keys = second.key.read_bytes(), second.mask_key.read_bytes()
-    claim, true = certificates.request("site-1", network.id, *keys), second.certificate.read_bytes()
-    ca = network.ca.read_bytes()
-    certificates.check_site(true, ca, network.id, "site-2")
-    for forged_file in (claim + true, true + claim, claim):
-        with pytest.raises(NetworkError, match="got a request"):
-            certificates.check_site(forged_file, ca, network.id, "site-1")
+    claim, true = certificates.certify_site("site-1", network.id, *keys), second.certificate.read_bytes()
+    certificates.check_site(true, network.id, "site-2")
     for read in (certificates.public_key, certificates.identity, certificates.fingerprint):
         for forged_file in (claim + true, true + claim, true + true):
             with pytest.raises(NetworkError, match="got several"):
@@ -426,7 +420,7 @@ def test_a_site_cannot_take_another_name_by_a_file_of_two_parts(world, tmp_path)
 
 def test_expiry_is_warned_of_a_month_before(world):
     network, site = world
-    enrolment.install(site.folder, approve(network, site))
+    approve(network, site)
     for path in (network.certificate, site.certificate, network.ca):
         end = certificates.expires(path.read_bytes())
         assert certificates.expiring(path) is None
@@ -441,9 +435,10 @@ def test_expiry_is_warned_of_a_month_before(world):
         certificates.expiring(network.certificate)
 
 
-def ending(network, days):
-    """A site's certificate that ends so many days from now, in the place of its own."""
+def ending(path, days):
+    """The same certificate, but one that ends so many days from now."""
     moved = datetime.now(UTC) - timedelta(days=825 - days)
+    old = certificates.identity(path.read_bytes())
 
     class Clock(datetime):
         @classmethod
@@ -452,19 +447,20 @@ def ending(network, days):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(certificates, "datetime", Clock)
-        asked = certificates.identity(network.site_certificate("site-1").read_bytes())
-        pem = certificates.certify_site(network.ca.read_bytes(), network.ca_key.read_bytes(), asked)
-    network.site_certificate("site-1").write_bytes(pem)
+        keys = [certificates.new_key(), certificates.new_mask_key()]
+        if (path.parent / "site.key").exists():
+            keys = [(path.parent / name).read_bytes() for name in enrolment.KEYS]
+        path.write_bytes(certificates.certify_site(old.name, old.network, *keys))
 
 
 def test_a_program_that_goes_on_warns_when_it_starts_and_once_a_day(world):
     network, site = world
-    enrolment.install(site.folder, approve(network, site))
+    approve(network, site)
     said, now = [], [5.0]
     warn = config.warn_daily(network, said.append, lambda: now[0])
     warn()
     assert said == []
-    ending(network, 20)
+    ending(network.site_certificate("site-1"), 20)
     network.site_certificate("site-2").write_bytes(b"damaged")
     for seconds, count in ((1, 0), (86398, 0), (2, 2), (10, 2), (86400, 4)):
         now[0] += seconds
@@ -482,7 +478,6 @@ def test_a_program_that_goes_on_warns_when_it_starts_and_once_a_day(world):
 @pytest.mark.parametrize(("moved", "what"), [(-2, "clock says"), (826, "clock says")])
 def test_a_clock_that_is_wrong_is_named(moved, what, world, monkeypatch):
     network, site = world
-    path = approve(network, site)
 
     class Clock(datetime):
         @classmethod
@@ -490,15 +485,18 @@ def test_a_clock_that_is_wrong_is_named(moved, what, world, monkeypatch):
             return datetime.now(zone) + timedelta(days=moved)
 
     monkeypatch.setattr(certificates, "datetime", Clock)
-    with pytest.raises(NetworkError, match=what):
-        enrolment.install(site.folder, path)
+    for refuses in (site.check_certificate, lambda: approve(network, site)):
+        with pytest.raises(NetworkError, match=what):
+            refuses()
 
 
 def handshake(network, client, host="fl.example.org"):
     """What the server, or who poses as it, reads of a client after the handshake; or the error that ended it."""
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(network.certificate, network.key)
-    served.load_verify_locations(network.ca)
+    if isinstance(network, Network):
+        pinned = serving.PinnedCertificates(network.folder)
+        served.load_verify_locations(cadata=pinned.identity_files()[2].decode())
     served.verify_mode = ssl.CERT_REQUIRED
     here, there = socket.socketpair()
     for end in (here, there):
@@ -527,7 +525,7 @@ def handshake(network, client, host="fl.example.org"):
 
 def test_mutual_tls_lets_the_sites_in_and_nobody_else(world, tmp_path):
     network, site = world
-    enrolment.install(site.folder, approve(network, site))
+    approve(network, site)
 
     def client(ca, *pair):
         out = ssl.create_default_context(cafile=str(ca))
@@ -544,6 +542,15 @@ def test_mutual_tls_lets_the_sites_in_and_nobody_else(world, tmp_path):
     assert isinstance(handshake(network, client(site.ca, stranger.certificate, stranger.key)), ssl.SSLError)
     # the site's own, of another coordinator: the site ends it
     assert isinstance(handshake(other, client(site.ca, site.certificate, site.key)), OSError)
+    # who is approved cannot approve others: the same name with another key, and another name, signed by the site
+    own = x509.load_pem_x509_certificate(site.certificate.read_bytes()).subject
+    by, thief = (own, certificates.private_key(site.key.read_bytes())), ec.generate_private_key(ec.SECP256R1())
+    for name in ("site-1", "site-2"):
+        for how in ({"by": by}, {"by": by, "extensions": [SIGNER, certificates.CLIENT]}, {}):
+            (tmp_path / "f.pem").write_bytes(forged(network.id, name, key=thief, **how))
+            form = PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            (tmp_path / "f.key").write_bytes(thief.private_bytes(*form))
+            assert isinstance(handshake(network, client(site.ca, tmp_path / "f.pem", tmp_path / "f.key")), ssl.SSLError)
     # a server's certificate is no client's
     assert isinstance(handshake(network, client(site.ca, network.certificate, network.key)), ssl.SSLError)
 

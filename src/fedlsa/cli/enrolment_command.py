@@ -9,23 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import checks
 from ..errors import ArgumentError, NetworkError
 from ..fitting import Regression
-from ..network.folder import setup
 from ..network.folder.config import PORT, Network
 from .options import App, Given, argument, option, switch, takes
 from .outputs import check_writable
 from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
 
 INIT_EXAMPLES = (
-    "fedlsa network init net --sites 4 --host fl.example.org --target charges",
-    "fedlsa network init net --site lisbon --site oslo --host 192.0.2.7 --discount 0.95 --features 'OneHot(64)'",
+    "fedlsa network init net --sites lyon,oslo,turin --host fl.example.org --target charges",
+    "fedlsa network init net --sites 4 --host 192.0.2.7 --discount 0.95 --features 'OneHot(64)'",
 )
-REQUEST_EXAMPLES = ("fedlsa network request site-1.zip", "fedlsa network request site-1 --new-key")
+ENROL_EXAMPLES = ("fedlsa network enrol lyon.toml", "fedlsa network enrol lyon --new-key")
 APPROVE_EXAMPLES = (
-    "fedlsa network approve net site-1.csr",
-    "fedlsa network approve net site-1.csr --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c03 d95b 42f7' --renew",
+    "fedlsa network approve net lyon.pem oslo.pem turin.pem",
+    "fedlsa network approve net lyon.pem --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c03 d95b 42f7' --renew",
 )
 Folder = Annotated[Path, argument("What fedlsa network init made.", "DIR")]
 Site = Annotated[str, argument("Its name.", "SITE")]
@@ -33,11 +31,11 @@ KEYS_PANEL, SITE_PANEL = "The coordinator: a network and its sites", "A site"  #
 network = App(no_args_is_help=True)
 
 
-def _enrolment() -> Any:
+def _setup() -> Any:
     """The module behind these commands, or which extra is missing."""
-    from ..network.folder import enrolment
+    from ..network.folder import setup
 
-    return enrolment
+    return setup
 
 
 @network.command(examples=INIT_EXAMPLES, rich_help_panel=KEYS_PANEL)
@@ -47,114 +45,117 @@ def init(
     value: Given,
     folder: Path = argument("A new folder.", "DIR"),
     host: str = option("Address or name by which sites reach the coordinator.", ...),
-    sites: int | None = option("How many: site-1, site-2, ..."),
-    site: list[str] | None = option("Or their names, one option each."),
+    sites: str = option("Their names, lyon,oslo,turin; or how many: site-1, site-2, ...", ...),
     port: int = option("That sites reach.", PORT),
     page_port: int | None = option("Of the coordinator's page, on loopback only.", shown="the next one"),
 ) -> None:
-    """Make a network: an authority, the coordinator's keys, a bundle without secrets per site, READMEs, services."""
-    if (sites is None) == (not site):
-        got = "neither" if sites is None else "both"
-        raise ArgumentError(f"--sites or --site must be given, one of them; got {got}")
+    """Make a network: the coordinator's keys, a bundle without secrets for each site, a README, a service."""
     task = chosen_task(regression, value)
     check_writable("the folder", folder)
-    if sites is not None:
-        checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES)
-    made = setup.init(folder, sites or site or [], host, port, task=task or Regression("y"), page_port=page_port)
+    counted = len(sites) < 9 and sites.strip().lstrip("+-").isdecimal()
+    named = int(sites) if counted else [name.strip() for name in sites.split(",")]
+    setup = _setup()
+    made = setup.init(folder, named, host, port, task=task or Regression("y"), page_port=page_port)
     if task is None:
         print("the task: a regression of the column 'y' on all others; --target or --discount choose another")
-    here, first, fingerprint = shlex.quote(str(folder)), made.sites[0], _enrolment().certificates.grouped(made.id)
     print(f"made {folder} for {len(made.sites)} site{'s' * (len(made.sites) > 1)}: {', '.join(made.sites)}")
-    print(f"the network's fingerprint, to be read to every site over the telephone: {fingerprint}")
-    print(f"send each site its bundle, {folder / 'bundles'}/NAME.zip; it holds no secret")
-    print(f"how to go on: {folder / 'README.md'}")
-    print(f"at a site:              fedlsa network request {first}.zip")
-    print(f"approve what it sends:  fedlsa network approve {here} {first}.csr")
-    print(f"start the coordinator:  fedlsa network serve {here}")
+    _name_service_user(made)
+    first, here = made.sites[0], shlex.quote(str(folder))
+    print(f"send each site its bundle, {folder / 'bundles'}/NAME.toml; it holds no secret")
+    print("telephone each site, and read it the network's fingerprint:")
+    print(f"  {setup.certificates.grouped(made.id)}")
+    print(f"at a site:              fedlsa network enrol {first}.toml")
+    print(f"approve what it sends:  fedlsa network approve {here} {first}.pem")
+    print(f"estimate:               fedlsa network run {here}")
+    print(f"more: {folder / 'README.md'}")
 
 
-@network.command(examples=REQUEST_EXAMPLES, rich_help_panel=SITE_PANEL)
-def request(
-    bundle: Path = argument("What the coordinator sent; or the site's folder, to ask again.", "BUNDLE"),
+def _name_service_user(of: Any) -> None:
+    user = _setup().enrolment.service_user()
+    if user == _setup().enrolment.SERVICE_USER:
+        print(
+            f"its service, {of.SERVICE}, runs as the user {user} and never as root: make that user, and the folder its"
+        )
+
+
+@network.command(examples=ENROL_EXAMPLES, rich_help_panel=SITE_PANEL)
+def enrol(
+    bundle: Path = argument("What the coordinator sent; or the site's folder, to see or renew.", "BUNDLE"),
     folder: Path | None = option("Where the site keeps keys, policy and state.", shown="the bundle's name"),
     new_key: bool = switch("--new-key", "Make new keys; policy, ledger and state stay."),
 ) -> None:
-    """At a site: make its keys, which never leave, and a request for the coordinator to approve."""
-    enrolment = _enrolment()
-    site = enrolment.request(bundle, folder, new_key=new_key)
-    asked = enrolment.certificates.identity(site.request.read_bytes())
-    here = shlex.quote(str(site.folder))
+    """At a site: make its keys, which never leave, and its certificate, which the coordinator approves."""
+    setup = _setup()
+    site = setup.enrolment.enrol_site(bundle, folder, new_key=new_key)
+    certificate = site.certificate.read_bytes()
     print(f"the keys of {site.name} are in {site.folder}: nobody else needs them, not even the coordinator")
-    print(f"send this file, and nothing else, to the coordinator: {site.request}")
+    _name_service_user(site)
+    end = setup.certificates.expires(certificate)
+    print(f"send this file, and nothing else, to the coordinator: {site.certificate} (good until {end:%Y-%m-%d})")
     print("then telephone the coordinator, at a number that you know, and compare")
-    print(f"  your fingerprint, which you read to them:           {asked.fingerprint}")
-    print(f"  the network's fingerprint, which they read to you:  {enrolment.certificates.grouped(site.network)}")
+    print(f"  your fingerprint, which you read to them:           {setup.certificates.fingerprint(certificate)}")
+    print(f"  the network's fingerprint, which they read to you:  {setup.certificates.grouped(site.network)}")
     print("if one of them differs, stop: a file was exchanged on its way")
-    print(f"install what they send back:  fedlsa network install {here} {site.name}.pem")
+    print(f"read and edit what may leave this site: {site.policy}")
+    print(f"take part:  fedlsa network join {shlex.quote(str(site.folder))} --data FILE.parquet")
 
 
 @network.command(examples=APPROVE_EXAMPLES, rich_help_panel=KEYS_PANEL)
 def approve(
     folder: Folder,
-    request: Path = argument("What the site sent: NAME.csr.", "REQUEST"),
-    fingerprint: str | None = option("As the site reads it to you.", shown="it is shown, and you are asked"),
-    renew: bool = switch("--renew", "Replace the certificate that the site has."),
+    certificates: list[Path] = typer.Argument(help="What sites sent: NAME.pem.", metavar="FILE...", show_default=False),
+    fingerprint: list[str] | None = option(
+        "As the site reads it to you; once for each file.", shown="it is shown, and you are asked"
+    ),
+    renew: bool = switch("--renew", "Replace the certificate that a site has."),
 ) -> None:
-    """Give a site its certificate, once a person has compared the fingerprint of its request with the site's own."""
-    enrolment = _enrolment()
-    asked = enrolment.read_request(Network.load(folder), request)
-    if fingerprint is None:
-        if not sys.stdin.isatty():
-            raise ArgumentError("--fingerprint must be given where nobody can be asked; got no terminal")
-        print(f"a request of {asked.name}; its fingerprint is\n  {asked.fingerprint}")
-        print("telephone the site, at a number that you know, and let it read its fingerprint to you")
-        if not typer.confirm("is it the same, in every digit?", default=False):
-            raise NetworkError(f"not approved: {asked.name} has no new certificate")
-        fingerprint = asked.fingerprint
-    made = enrolment.approve(folder, request, fingerprint, renew=renew)
-    end = enrolment.certificates.expires(made.read_bytes())
-    print(f"approved {asked.name} until {end:%Y-%m-%d}: send it {made}, which is no secret")
-
-
-@network.command(rich_help_panel=SITE_PANEL)
-def install(
-    folder: Path = argument("The site's folder.", "DIR"),
-    certificate: Path = argument("What the coordinator sent: NAME.pem.", "FILE"),
-) -> None:
-    """At a site: put its certificate beside its keys, if it is for them and from this network."""
-    enrolment = _enrolment()
-    site = enrolment.install(folder, certificate)
-    end = enrolment.certificates.expires(site.certificate.read_bytes())
-    here = shlex.quote(str(site.folder))
-    print(f"installed; {site.name} can take part until {end:%Y-%m-%d}")
-    print(f"read and edit what may leave this site: {site.policy}")
-    print(f"then:  fedlsa network join {here} --data FILE.parquet")
+    """Let sites in, once a person has compared the fingerprint of each certificate with what the site reads."""
+    setup = _setup()
+    known = Network.load(folder)
+    asked = [setup.read_certificate(known, path)[0] for path in certificates]
+    if fingerprint and len(fingerprint) != len(asked):
+        raise ArgumentError(f"--fingerprint must be given once for each file; got {len(fingerprint)} for {len(asked)}")
+    if not fingerprint and not sys.stdin.isatty():
+        raise ArgumentError("--fingerprint must be given where nobody can be asked; got no terminal")
+    for number, (site, path) in enumerate(zip(asked, certificates, strict=True)):
+        if fingerprint:
+            heard = fingerprint[number]
+        else:
+            print(f"a certificate of {site.name}; its fingerprint is\n  {site.fingerprint}")
+            print("telephone the site, at a number that you know, and let it read its fingerprint to you")
+            if not typer.confirm("is it the same, in every digit?", default=False):
+                raise NetworkError(f"not approved: {site.name} is not let in with this certificate")
+            heard = site.fingerprint
+        setup.approve(folder, path, heard, renew=renew)
+        print(f"approved {site.name}: it can join now")
+    waiting = [site for site in known.sites if not known.site_certificate(site).exists()]
+    if waiting:
+        print(f"not approved yet: {', '.join(waiting)}")
 
 
 @network.command(rich_help_panel=KEYS_PANEL)
 def revoke(folder: Folder, site: Site) -> None:
     """Take a site's certificate away: it is refused from now on, and its keys are never approved again."""
-    _enrolment().revoke(folder, site)
-    print(f"revoked: {site} is refused from now on. To come back it makes new keys (fedlsa network request --new-key)")
+    _setup().revoke(folder, site)
+    print(f"revoked: {site} is refused from now on. To come back it makes new keys (fedlsa network enrol --new-key)")
 
 
 @network.command(rich_help_panel=KEYS_PANEL)
 def renew(folder: Folder) -> None:
-    """A new server certificate from the same authority; sites need nothing new."""
-    made = setup.renew(folder)
-    end = _enrolment().certificates.expires(made.certificate.read_bytes())
-    print(f"new certificate, good until {end:%Y-%m-%d}; restart serve")
+    """A new server certificate from the same authority; neither sites nor a running serve need anything new."""
+    setup = _setup()
+    end = setup.certificates.expires(setup.renew(folder).certificate.read_bytes())
+    print(f"new certificate, good until {end:%Y-%m-%d}")
 
 
 @network.command("add-site", rich_help_panel=KEYS_PANEL)
 def add_site(folder: Folder, site: Site) -> None:
     """Add a site; runs that have begun go on without it."""
-    made = setup.add_site(folder, site)
-    print(f"added {site}: send it {made}, and approve its request")
+    print(f"added {site}: send it {_setup().add_site(folder, site)}, and approve the certificate that it sends")
 
 
 @network.command("remove-site", rich_help_panel=KEYS_PANEL)
 def remove_site(folder: Folder, site: Site) -> None:
     """Take a site off the list; its certificate is revoked."""
-    left = setup.remove_site(folder, site)
+    left = _setup().remove_site(folder, site)
     print(f"removed {site}; {', '.join(left.sites)} stay. Its certificate is refused from now on")

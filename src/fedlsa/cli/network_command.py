@@ -32,18 +32,19 @@ from .task_options import BY_HAND, EPSILON, REGRESSION_TASK, VALUE_TASK, chosen_
 
 NETWORK_HELP = """Run the same recursion across real sites.
 
-The [bold]coordinator[/bold] runs init, approve, serve and start; a [bold]site[/bold] runs request, install and join. \
+The [bold]coordinator[/bold] runs init, approve and run; a [bold]site[/bold] runs enrol and join. \
 What may leave a site its own policy says. See docs/network.md."""
-START_EXAMPLES = (
-    "fedlsa network start net --epsilon 0.02",
-    "fedlsa network start net --method scaffnew --step-size 0.01 --local-steps 500 --rounds 40 --name trial --detach",
-    "fedlsa network start net --epsilon 0.05 --clip 1 --noise 0.5 --quantise 16",
+RUN_EXAMPLES = (
+    "fedlsa network run net --epsilon 0.02 --model model.json",
+    "fedlsa network run net --method scaffnew --step-size 0.01 --local-steps 500 --rounds 40 --name trial --detach",
+    "fedlsa network run net --epsilon 0.05 --clip 1 --noise 0.5 --quantise 16",
 )
-LEDGER_EXAMPLES = ("fedlsa network ledger site-1", "fedlsa network ledger site-1 --json > ledger.json")
-ALLOW_EXAMPLES = ("fedlsa network allow site-1", "fedlsa network allow site-1 trial")
+RESULT_EXAMPLES = ("fedlsa network result net --model model.json", "fedlsa network result net trial --json")
+LEDGER_EXAMPLES = ("fedlsa network ledger lyon", "fedlsa network ledger lyon --json > ledger.json")
+ALLOW_EXAMPLES = ("fedlsa network allow lyon", "fedlsa network allow lyon trial")
 JOIN_EXAMPLES = (
-    "fedlsa network join site-1 --data site.parquet",
-    "fedlsa network join /srv/fedlsa/site-1 --loader hospital.records:load --yes",
+    "fedlsa network join lyon --data lyon.parquet",
+    "fedlsa network join /srv/fedlsa/lyon --loader hospital.records:load --yes",
 )
 
 RUN: Words = {
@@ -103,11 +104,13 @@ AFFORDABLE: Words = {
     "max_rounds": "Most rounds.",
 }
 PLAN = Options(affordable, {"Run": AFFORDABLE})
-Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
+Experiment = Annotated[str | None, typer.Argument(help="Of a run.", show_default="the latest", metavar="NAME")]
+OUT = option("Save the result: FILE.json.", None, "Output")
+MODEL = option("Save the model, for fl.Fit.load and fedlsa evaluate: FILE.json.", None, "Output")
 NO_PAGE = switch("--no-page", "Without the live page.")
 CARRIER = option("Another carrier that is installed, and its place: nvflare:KIT.", shown="gRPC")
 PAGE_ADDRESS = option("That the page listens on: who reaches it can read it.", "127.0.0.1")
-SITE_FOLDER = argument("What fedlsa network request made.", "FOLDER")
+SITE_FOLDER = argument("What fedlsa network enrol made.", "FOLDER")
 app = App()
 app.add_typer(network, name="network", help=NETWORK_HELP)
 
@@ -184,29 +187,57 @@ def serve(
     serving.serve(folder, page=page, carrier=carrier, say=say)
 
 
-@network.command(examples=START_EXAMPLES)
+@network.command(examples=RUN_EXAMPLES)
 @takes(run=START)
-def start(
+def run(
+    context: typer.Context,
     folder: Folder,
     run: Given,
-    detach: bool = switch("--detach", "Start it and leave; status shows it."),
+    detach: bool = switch("--detach", "Leave the run to serve, and do not wait; status shows it."),
+    out: Path | None = OUT,
+    model: Path | None = MODEL,
+    force: bool = FORCE,
     json: bool = AS_JSON,
 ) -> None:
-    """Start a run across the sites that have joined, and show it: rounds, sites, sizes, error, bytes."""
+    """Estimate across the sites: rounds, sites, sizes, error and bytes as they come, then the result.
+
+    Where nobody serves the network it is served until the run is over.
+    """
     from ..network.coordinator import commands as coordinator
 
     asked = run()
     asked.least(len(Network.load(folder).sites))
-    if not json:
-        coordinator.start(folder, asked, detach=detach, say=say)
-        return
-    begun = coordinator.start(folder, asked, detach=True, say=lambda line: print(line, file=sys.stderr))
-    if detach:
+    result = _Result(context, out, model, force, json)
+    told = (lambda line: print(line, file=sys.stderr)) if json else say
+    begun = coordinator.run(folder, asked, detach=detach, say=told)
+    if not detach:
+        result.show(folder, begun.name)
+    elif json:
         print_json(experiment=begun.name)
-        return
-    for _ in begun.follow():
-        pass
-    print_json(**coordinator.outcome(folder, begun.name))
+
+
+class _Result:
+    """What is done with a run's result: it is saved and shown; the names of files are checked first."""
+
+    def __init__(self, context: typer.Context, out: Path | None, model: Path | None, force: bool, json: bool) -> None:
+        self.command, self.out, self.model, self.json = context.obj, out, model, json
+        self.saved = Outputs(context.obj, force)
+        for flag, path in (("--out", out), ("--model", model)):
+            self.saved.check(flag, path, (".json",))
+
+    def show(self, folder: Path, name: str | None) -> None:
+        from ..network.coordinator import commands as coordinator
+
+        content = coordinator.outcome(folder, name)
+        self.saved.save(self.out, lambda path: write_json(path, {**content, "command": self.command}, "the result"))
+        if self.model is not None:
+            fitted = coordinator.model(folder, name)
+            self.saved.save(self.model, replace(fitted, made_by={"command": self.command} | fitted.made_by).save)
+        if self.json:
+            print_json(**content)
+        else:
+            say("\n".join(runs.summary(content)))
+            self.saved.print_saved()
 
 
 @network.command()
@@ -228,32 +259,18 @@ def stop(folder: Folder, name: Experiment = None) -> None:
     say(coordinator.stop(folder, name))
 
 
-@network.command()
+@network.command(examples=RESULT_EXAMPLES)
 def result(
     context: typer.Context,
     folder: Folder,
     name: Experiment = None,
-    out: Path | None = option("Save it: FILE.json.", None, "Output"),
-    model: Path | None = option("Save the model, for fl.Fit.load and fedlsa evaluate: FILE.json.", None, "Output"),
+    out: Path | None = OUT,
+    model: Path | None = MODEL,
     force: bool = FORCE,
     json: bool = AS_JSON,
 ) -> None:
     """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
-    from ..network.coordinator import commands as coordinator
-
-    saved = Outputs(context.obj, force)
-    for flag, path in (("--out", out), ("--model", model)):
-        saved.check(flag, path, (".json",))
-    content = coordinator.outcome(folder, name)
-    saved.save(out, lambda path: write_json(path, {**content, "command": context.obj}, "the result"))
-    if model is not None:
-        fitted = coordinator.model(folder, name)
-        saved.save(model, replace(fitted, made_by={"command": context.obj} | fitted.made_by).save)
-    if json:
-        print_json(**content)
-    else:
-        say("\n".join(runs.summary(content)))
-        saved.print_saved()
+    _Result(context, out, model, force, json).show(folder, name)
 
 
 @network.command()
@@ -273,7 +290,7 @@ def audit(
 
 @network.command(examples=JOIN_EXAMPLES, rich_help_panel=SITE_PANEL)
 def join(
-    folder: Path = argument("What fedlsa network request made, with the certificate in it.", "FOLDER"),
+    folder: Path = argument("What fedlsa network enrol made.", "FOLDER"),
     data: Path | None = option("The site's .parquet or .csv file."),
     loader: str | None = option("Or a function that returns the columns: package.module:function."),
     proxy: str | None = option("Connect through an HTTP proxy: http://host:port.", shown="none, also if one is set"),

@@ -1,8 +1,8 @@
 """The coordinator's carrier over gRPC with mutual TLS: every site holds one stream, which it opened itself.
 
-Nobody passes the handshake without a certificate of the network's authority. Who a stream belongs to is the common name
-of its certificate, and the certificate must be, byte for byte, the one that was approved for that name; when that file
-is replaced or removed the stream is closed. A newer stream of a name takes the place of the older one.
+Nobody passes the handshake without a certificate that is trusted now. Who a stream belongs to is the common name of its
+certificate, and the certificate must be, byte for byte, the one that was approved for that name; when that file is
+replaced or removed the stream is closed. A newer stream of a name takes the place of the older one.
 
 A frame is the number of an order (8 bytes) and the order, or its answer. What was not asked for, was answered already
 or came too late is dropped and counted, so a site can make the coordinator hold no more than one message at a time.
@@ -74,7 +74,8 @@ class LoopThread:
 
 MAX_UNASKED = 100  # messages that nobody asked for, after which a stream is closed and its site waits
 PENALTY = 10.0  # seconds for which such a site is not let in
-PINS_POLL = 1.0  # seconds between looks at the approved certificates
+PINS_POLL = 1.0  # seconds between looks at the server's own and the approved certificates
+Identity = tuple[bytes, bytes, bytes]  # the server's key and certificate, and the certificates that are trusted; PEM
 
 
 @dataclass(eq=False)
@@ -109,6 +110,7 @@ class _Question:
 class GrpcCarrier:
     """Serves sites at an address until it is closed.
 
+    identity_files : what they say now; looked at every second, so that who is approved can join at once
     pinned : the certificate (PEM) approved for a site; None where it is not listed, was revoked or has expired
     knows : whether this coordinator follows on one of that identity, which sites ask when they return
     connections : the most that are open at once, those without a handshake included
@@ -118,9 +120,7 @@ class GrpcCarrier:
     def __init__(
         self,
         address: str,
-        ca: bytes,
-        certificate: bytes,
-        key: bytes,
+        identity_files: Callable[[], Identity],
         pinned: Callable[[str], bytes | None],
         *,
         identity: str = "",
@@ -139,7 +139,7 @@ class GrpcCarrier:
         self._questions: dict[str, _Question] = {}
         self._number = secrets.randbits(48) + 1  # answers to an earlier process have other numbers
         self._loop = LoopThread("grpc")
-        self._credentials = grpc.ssl_server_credentials([(key, certificate)], ca, require_client_auth=True)
+        self._files, self._read, self._changed = identity_files, identity_files(), False
         self._options = (*SERVER_LIMITS, ("grpc.max_allowed_incoming_connections", connections))
         try:
             self._server = self._loop.run(self._start())
@@ -194,10 +194,21 @@ class GrpcCarrier:
         server = grpc.aio.server(options=self._options)
         handler = grpc.stream_stream_rpc_method_handler(self._join)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-        self.port = server.add_secure_port(self.address, self._credentials)
+        first = self._configuration()
+        credentials = grpc.dynamic_ssl_server_credentials(first, self._newer, require_client_authentication=True)
+        self.port = server.add_secure_port(self.address, credentials)
         await server.start()
         self._watcher = asyncio.create_task(self._watch_pins())
         return server
+
+    def _configuration(self) -> Any:
+        key, certificate, trusted = self._read
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], trusted)
+
+    def _newer(self) -> Any:
+        """Asked by gRPC before every handshake, in threads of its own; None where nothing has changed."""
+        changed, self._changed = self._changed, False
+        return self._configuration() if changed else None
 
     async def _stop(self) -> None:
         self._watcher.cancel()
@@ -267,7 +278,7 @@ class GrpcCarrier:
             seen.alarms += 1
             text = f"one key speaks from two places: {site} from {seen.peer} and {peer}; revoke it if one is not yours"
             self._log.say(site, text)
-            self._alarm(site, text)
+            asyncio.get_running_loop().run_in_executor(None, self._alarm, site, text)  # it writes to the disk
         if before is not None:
             if before.instance != stream.instance:
                 replaced[:] = [*(i for i in replaced if i != before.instance), before.instance][-16:]
@@ -319,14 +330,19 @@ class GrpcCarrier:
                 return
 
     async def _watch_pins(self) -> None:
-        """Close streams whose certificate is no longer the approved one."""
+        """Take over certificates that have changed, and close streams whose own is no longer the approved one."""
         while True:
             await asyncio.sleep(PINS_POLL)
-            for stream in list(self._streams.values()):
-                try:
-                    pinned = self._pinned(stream.site)
-                except (OSError, FedLSAError):  # a disk that cannot be read now says nothing
-                    continue
-                if pinned is None or not same_certificate(pinned, stream.certificate):
+            streams = list(self._streams.values())
+            with suppress(OSError, FedLSAError):  # a disk that cannot be read now says nothing
+                for stream in await asyncio.to_thread(self._look, streams):
                     self._log.say(stream.site, f"{stream.site}: its certificate is no longer approved; closed")
                     stream.end(grpc.StatusCode.PERMISSION_DENIED, "this certificate is no longer approved")
+
+    def _look(self, streams: list[_Stream]) -> list[_Stream]:
+        """Read the files again; those of the streams that are to be closed."""
+        read = self._files()
+        if read != self._read:
+            self._read, self._changed = read, True
+        pinned = [self._pinned(stream.site) for stream in streams]
+        return [s for s, p in zip(streams, pinned, strict=True) if p is None or not same_certificate(p, s.certificate)]

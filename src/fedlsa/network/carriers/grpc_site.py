@@ -109,6 +109,7 @@ class LimitedLog:
 FIRST_PAUSE, MAX_PAUSE = 0.2, 10.0  # seconds before a stream is opened again: they double
 STEADY = 10.0  # seconds: after a stream that lived this long the pause is short again
 CONNECT_SECONDS = 10.0  # in which a connection must be made
+NOT_APPROVED = "it is not approved yet, or was revoked, or the clock of one of the two machines is wrong"
 CLOCK_HINT = "certificates are valid between two dates: check the clocks of both machines"
 CLOCK_CODES = (9, 10)  # OpenSSL's numbers for a certificate that is not valid yet, and for one that has expired
 CLIENT_LIMITS = (
@@ -250,11 +251,11 @@ class SiteLink:
             ):
                 if secure.recv(1):  # with TLS 1.3 the server's refusal comes after the handshake
                     return "the coordinator accepts this site's certificate, but gives no stream"
-                return f"the coordinator refuses this site's certificate ({CLOCK_HINT})"
+                return f"the coordinator does not let this site's certificate in: {NOT_APPROVED}"
         except ssl.SSLCertVerificationError as error:
             hint = f" ({CLOCK_HINT})" if error.verify_code in CLOCK_CODES else ""
             return f"the coordinator's certificate is refused: {error.verify_message}{hint}"
-        except ssl.SSLError as error:
-            return f"the coordinator refuses this site's certificate: {error.reason} ({CLOCK_HINT})"
+        except ssl.SSLError:
+            return f"the coordinator does not let this site's certificate in: {NOT_APPROVED}"
         except OSError as error:  # nobody listens there, no route, no such name
             return reason(error)

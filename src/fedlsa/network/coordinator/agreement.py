@@ -145,7 +145,7 @@ class Inquiry:
     def _certificates(self) -> tuple[str, ...]:
         """The certificates of all sites as they were when the run began: its terms stay when one is renewed or revoked.
 
-        A run with secure aggregation waits for sites whose request nobody has approved; without it none are needed.
+        A run with secure aggregation waits for sites whose certificate nobody has approved; without it none are needed.
         """
         n, known = self.network, self.run.read(MEMBERS)
         while known is None:
@@ -156,12 +156,12 @@ class Inquiry:
             elif self.run.stopping:
                 raise NetworkError(f"it was stopped before {', '.join(missing)} had a certificate")
             else:
-                self.wait_for(f"{', '.join(missing)}, whose request nobody has approved (fedlsa network approve)")
+                self.wait_for(f"{', '.join(missing)}, whose certificate nobody has approved (fedlsa network approve)")
         return tuple(known.values()) if self.secure else ()
 
     def _certificate(self, site: str) -> str:
         pem = self.network.site_certificate(site).read_bytes()
-        check_site(pem, self.network.ca.read_bytes(), self.network.id, site)
+        check_site(pem, self.network.id, site)
         return pem.decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""The coordinator's commands: start a run and watch it, its status, its end, its result (serve: serving.py)."""
+"""The coordinator's commands: make a run and watch it, its status, its end, its result (serve: serving.py)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ...fitting.fitted import Fit, SiteReport
 from ...fitting.tasks import Task
 from ...results.recipe import versions
 from ..folder.config import Network, certificate_warnings
-from ..processes import is_held
+from ..processes import interrupted_by_signals, is_held
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.run_settings import StartOptions
 from .runs import RunFolder, all_runs, chosen, line, standing, table
-from .serving import SERVED
+from .serving import SERVED, served
 
 # A run's result as a model: what predicts, is saved and read as every fit is; of errors a run knows nothing.
 
@@ -70,19 +70,25 @@ def model_of(result: dict[str, Any], task: Task) -> Fit:
     )
 
 
-def start(
+def run(
     folder: Path | str, options: StartOptions, *, detach: bool = False, say: Callable[[str], None] = print
 ) -> RunFolder:
-    """Start a run and show it until it is over (Ctrl-C ends the showing, not the run); detach : leave at once."""
+    """Start a run and show it until it is over; where nobody serves the network, it is served meanwhile.
+
+    detach : leave the run to whoever serves the network, now or later
+    """
     network = Network.load(folder)
     options.least(len(network.sites))
-    run = RunFolder.create(network, options)
-    say(f"started {run.name}")
-    if not is_held(network.folder / SERVED):
-        say("the coordinator is not running here: the run begins when it is (fedlsa network serve)")
-    if not detach:
-        follow(run, say)
-    return run
+    begun = RunFolder.create(network, options)
+    say(f"started {begun.name}")
+    here = not is_held(network.folder / SERVED)
+    if detach:
+        if here:
+            say("the coordinator is not running here: the run begins when it is (fedlsa network serve)")
+        return begun
+    with served(folder, say=say) if here else nullcontext(lambda: None) as look, interrupted_by_signals():
+        follow(begun, say, look)
+    return begun
 
 
 def status(folder: Path | str, name: str | None = None) -> str:
@@ -93,7 +99,7 @@ def status(folder: Path | str, name: str | None = None) -> str:
     if facts["not_approved"]:
         lines.append(f"not approved yet: {', '.join(facts['not_approved'])} (fedlsa network approve)")
     if facts["run"] is None:
-        return "\n".join([*lines, "no run yet (fedlsa network start)"])
+        return "\n".join([*lines, "no run yet (fedlsa network run)"])
     return "\n".join([*lines, *standing(chosen(Network.load(folder), name))])
 
 
@@ -149,14 +155,18 @@ def outcome(folder: Path | str, name: str | None = None) -> dict[str, Any]:
     return content
 
 
-def follow(run: RunFolder, say: Callable[[str], None] = print) -> None:
-    """Show a run until it is over, in a live table on a terminal; Ctrl-C ends the showing alone."""
+def follow(run: RunFolder, say: Callable[[str], None] = print, look: Callable[[], None] = lambda: None) -> None:
+    """Show a run until it is over, in a live table on a terminal; Ctrl-C ends the showing alone.
+
+    look : called now and then
+    """
     from rich.live import Live
 
     events: list[dict[str, Any]] = []
     try:
         with Live(table(run.name, events), refresh_per_second=4) if sys.stdout.isatty() else nullcontext() as live:
             for new in run.follow():
+                look()
                 events += new
                 if live is not None:
                     live.update(table(run.name, events))
@@ -164,7 +174,6 @@ def follow(run: RunFolder, say: Callable[[str], None] = print) -> None:
                 for event in new:
                     say(line(event))
     except KeyboardInterrupt:
-        say(f"{run.name} goes on; fedlsa network status shows it, fedlsa network stop ends it")
-        return
-    for text in standing(run):
-        say(text)
+        raise NetworkError(
+            f"{run.name} is not over: it goes on while the network is served; see it, or stop it"
+        ) from None

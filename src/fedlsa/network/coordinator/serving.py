@@ -13,8 +13,8 @@ import secrets
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,12 +61,20 @@ class PinnedCertificates:
             stamp = _stamp(path)
             if self._known.get(site, (None,))[0] != stamp:
                 pem = path.read_bytes()
-                check_site(pem, network.ca.read_bytes(), network.id, site)
+                check_site(pem, network.id, site)
                 self._known[site] = stamp, pem, expires(pem)
         except (FileNotFoundError, FedLSAError):  # none; or damaged, of another name or authority, not valid today
             return None
         _, certificate, end = self._known[site]
         return certificate if datetime.now(UTC) <= end else None
+
+    def identity_files(self) -> tuple[bytes, bytes, bytes]:
+        """The server's key and certificate, and all certificates that may come in; the authority's is there so that
+        those of sites that an older program had certified are refused by name, and not without a word."""
+        network = self.network()
+        approved = (self(site) for site in network.sites)
+        trusted = b"".join([network.ca.read_bytes(), *(pem for pem in approved if pem is not None)])
+        return network.key.read_bytes(), network.certificate.read_bytes(), trusted
 
     def network(self) -> Network:
         """The network as its file says now."""
@@ -134,9 +142,7 @@ class CoordinatorService:
         pinned, lineage = PinnedCertificates(self.folder), Lineage(self.folder / "coordinators")
         return GrpcCarrier(
             f"{bracketed(listening(self.network.host))}:{self.network.port}",
-            self.network.ca.read_bytes(),
-            self.network.certificate.read_bytes(),
-            self.network.key.read_bytes(),
+            pinned.identity_files,
             pinned,
             identity=lineage.identity,
             knows=lineage.knows,
@@ -154,6 +160,16 @@ class CoordinatorService:
         """Raise where a part of this process has died, so that it ends and a service manager starts it again."""
         if not self.alive:
             raise NetworkError("the thread that carries runs has died; start the coordinator again")
+
+    def missing(self) -> str:
+        """Whom the coordinator waits for, in a sentence."""
+        network, here = Network.load(self.folder), set(self.carrier.present())
+        away = [site for site in network.sites if site not in here]
+        asked = [site for site in away if not network.site_certificate(site).exists()]
+        if not away:
+            return "all sites are here"
+        approve = f"; not approved yet: {', '.join(asked)} (fedlsa network approve)" if asked else ""
+        return f"waiting for {', '.join(away)}{approve}"
 
     def end(self) -> None:
         """Stop serving; a run that is not over goes on when the network is served again."""
@@ -259,14 +275,15 @@ def listening(host: str) -> str:
     return "::" if at.version == 6 else "0.0.0.0"
 
 
-def serve(
+@contextmanager
+def served(
     folder: Path | str,
     *,
     page: PagePlace | None = PagePlace(),  # noqa: B008  immutable
     carrier: str | None = None,
     say: Callable[[str], None] = print,
-) -> None:
-    """Run the coordinator until Ctrl-C or SIGTERM.
+) -> Iterator[Callable[[], None]]:
+    """Serve a network while the block lasts, which calls what it is given now and then.
 
     page : where the live page is shown, by default at the port that init chose, on loopback; None: nowhere
     carrier : NAME:PLACE, one that is installed beside fedlsa; sites are then reached through it, not at our own port
@@ -275,25 +292,35 @@ def serve(
     home = network.folder.resolve()
     report = reporting(home / "logs" / "serve.log", say)
     with only_one(home / SERVED, "this network is being served already"):
+        where = f"over {carrier}" if carrier else f"at {bracketed(network.host)}:{network.port}"
+        report(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
         warn = warn_daily(network, report)
-        warn()
-        service, shown = CoordinatorService(home, carrier=carrier, say=report), None
+        service, shown, missing = CoordinatorService(home, carrier=carrier, say=report), None, ""
 
-        def check() -> None:
+        def look() -> None:
+            nonlocal missing
             service.check()
             warn()
+            before, missing = missing, service.missing()
+            if missing != before:
+                report(missing)
 
         try:
-            where = f"over {carrier}" if carrier else f"at {bracketed(network.host)}:{network.port}"
-            report(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
             if page is not None:
                 port = network.page_port if page.port is None else page.port
                 state = CoordinatorState(network, service.carrier.present, lambda: service.alive)
                 shown = announce(lambda: state.show(port, page.address), report)
             report("ready: sites can join, runs can start")
-            until_ended(check)
+            look()
+            yield look
         finally:
             service.end()
             if shown is not None:
                 shown.close()
     report("the coordinator has ended; a run that is not over goes on when it is served again")
+
+
+def serve(folder: Path | str, **how: Any) -> None:
+    """Run the coordinator until Ctrl-C or SIGTERM; how : see `served`."""
+    with served(folder, **how) as look:
+        until_ended(look)

@@ -1,8 +1,9 @@
-"""Keys, requests and certificates, and what they say.
+"""Keys and certificates, and what they say.
 
 Keys for TLS and signatures are ECDSA P-256. A site makes two pairs of keys itself: one of these, and an X25519 pair for
-masks. Its request names site and network and holds both public keys; its certificate says the same. The network's id is
-a digest of the public keys of its authority and of its coordinator's signatures: other keys would be another network.
+masks. Its certificate, which it signs itself, names site and network and holds both public keys; it counts once the
+coordinator has approved it, and nobody else signs anything. The network's id is a digest of the public keys of its
+authority and of its coordinator's signatures: other keys would be another network.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import ipaddress
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -29,13 +31,13 @@ WARNED = timedelta(days=30)  # before its end
 MASK = "urn:fedlsa:mask:"  # and the X25519 public key in hexadecimal digits
 DIGITS = 32  # of a fingerprint, 128 bits: nobody finds other keys with the same ones
 HEX = set("0123456789abcdef")
-MAX_BYTES = 2**14  # of a request or a certificate; ours have one thousand
+MAX_BYTES = 2**14  # of a certificate; ours have one thousand
 PEM, DER = serialization.Encoding.PEM, serialization.Encoding.DER
 PUBLIC = serialization.PublicFormat.SubjectPublicKeyInfo
 
 
 class SiteIdentity(NamedTuple):
-    """Who a site is: what its request and its certificate say alike."""
+    """Who a site is, by its certificate."""
 
     name: str
     network: str
@@ -104,7 +106,7 @@ def _private(pem: bytes) -> object:
 
 def _only_one(pem: bytes) -> None:
     if pem.count(b"-----BEGIN") > 1:  # one would be looked at, and another one used
-        raise NetworkError("a file must hold one request, one certificate or one key; got several")
+        raise NetworkError("a file must hold one certificate or one key; got several")
 
 
 def public_key(pem: bytes) -> ec.EllipticCurvePublicKey:
@@ -125,42 +127,40 @@ def _p256(key: object) -> ec.EllipticCurvePublicKey:
 
 
 def fingerprint(pem: bytes) -> str:
-    """The fingerprint of a site's request or certificate; those of the same keys have the same."""
+    """The fingerprint of a site's certificate; those of the same keys have the same."""
     return identity(pem).fingerprint
 
 
-@functools.lru_cache(maxsize=1024)  # every order of a run comes with those of all sites
+@functools.lru_cache(maxsize=1024)  # every order of a run comes with those of all sites; errors are not kept
 def identity(pem: bytes) -> SiteIdentity:
-    """Who a request or a certificate is for; one that says anything else than ours do is refused.
+    """Who a certificate is for; one that says anything else than ours do is refused.
 
-    A request must be signed with its own key, which shows that the site has it.
+    It must be signed with its own key, which shows that the site has it.
     """
     if len(pem) > MAX_BYTES:
-        raise NetworkError(f"a request or certificate must have at most {MAX_BYTES} bytes; got {len(pem)}")
+        raise NetworkError(f"a certificate must have at most {MAX_BYTES} bytes; got {len(pem)}")
     _only_one(pem)
     try:
-        if b"BEGIN CERTIFICATE REQUEST" in pem:
-            return _from_request(x509.load_pem_x509_csr(pem))
         found = x509.load_pem_x509_certificate(pem)
-        return _from_names(found.subject, found.extensions, found.public_key())
+        key = _p256(found.public_key())
+        out = _from_names(found.subject, found.extensions, key)
+        expected = {type(e): e for e in (*CRITICAL, CLIENT, names_of(out.name, out.mask), _own(key))}
+        if {type(e.value): e.value for e in found.extensions} != expected:
+            named = ", ".join(type(e.value).__name__ for e in found.extensions) or "none"
+            raise NetworkError(f"the certificate must allow a client of TLS and nothing else; got {named}")
+        if not isinstance(found.signature_hash_algorithm, hashes.SHA256):
+            raise NetworkError("the certificate must be signed with SHA-256; its signature is of another kind")
+        found.verify_directly_issued_by(found)
     except FedLSAError:
         raise
     except Exception as error:  # hostile bytes raise errors of many kinds
-        raise NetworkError(f"this is no request or certificate of a site: {reason(error)}") from None
+        raise NetworkError(f"this is no certificate of a site, signed with its own key: {reason(error)}") from None
+    if found.not_valid_after_utc - found.not_valid_before_utc > SITE_LIFE:
+        raise NetworkError(f"the certificate of a site must hold for at most {CERTIFICATE_DAYS} days; got more")
+    return out
 
 
-def _from_request(found: x509.CertificateSigningRequest) -> SiteIdentity:
-    key = _p256(found.public_key())
-    if not found.is_signature_valid or not isinstance(found.signature_hash_algorithm, hashes.SHA256):
-        raise NetworkError("the request must be signed with its own key and SHA-256; its signature does not fit")
-    kinds = [type(extension.value) for extension in found.extensions]
-    if kinds != [x509.SubjectAlternativeName] or len(list(found.attributes)) != 1:
-        names = ", ".join(kind.__name__ for kind in kinds) or "none"
-        raise NetworkError(f"the request must ask for names and nothing else; got the extensions {names}")
-    return _from_names(found.subject, found.extensions, key)
-
-
-def _from_names(subject: x509.Name, extensions: x509.Extensions, key: object) -> SiteIdentity:
+def _from_names(subject: x509.Name, extensions: x509.Extensions, key: ec.EllipticCurvePublicKey) -> SiteIdentity:
     entries = [(attribute.oid, str(attribute.value)) for attribute in subject]
     if [oid for oid, _ in entries] != [NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME]:
         raise NetworkError("the subject must hold the network's id and the site's name, and nothing else")
@@ -168,36 +168,21 @@ def _from_names(subject: x509.Name, extensions: x509.Extensions, key: object) ->
     plain_name("the site's name", name)
     if len(network) != DIGITS or set(network) - HEX:
         raise NetworkError(f"the network's id must have {DIGITS} hexadecimal digits; got {checks.show(network)}")
-    sans = list(extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-    masks = [entry.value for entry in sans if isinstance(entry, x509.UniformResourceIdentifier)]
-    if len(sans) != 2 or len(masks) != 1 or x509.DNSName(name) not in sans:
-        raise NetworkError(
-            f"the names must be the site's and one {MASK}...; got {len(sans)}, {len(masks)} of them URIs"
-        )
-    digits = masks[0].removeprefix(MASK)
-    if masks[0] != MASK + digits or len(digits) != 64 or set(digits) - HEX:
-        raise NetworkError(f"the key for masks must be {MASK} and 64 hexadecimal digits; got {masks[0][:99]!r}")
+    sans = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    found = sans.get_values_for_type(x509.UniformResourceIdentifier)
+    digits = found[0].removeprefix(MASK) if len(found) == 1 else ""
+    if len(digits) != 64 or set(digits) - HEX:
+        raise NetworkError(f"the key for masks must be one {MASK} and 64 hexadecimal digits; got {str(found)[:99]}")
     mask = bytes.fromhex(digits)
     try:
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(mask))
     except ValueError:  # a point of low order, with which everybody agrees on zero
         raise NetworkError(f"the key for masks must be a point of full order; got {digits}") from None
-    return SiteIdentity(name, network, _p256(key), mask)
+    return SiteIdentity(name, network, key, mask)
 
 
-def request(name: str, network: str, key: bytes, mask: bytes) -> bytes:
-    """A site's request, in PEM, signed with its key; key, mask : its private keys."""
-    built = x509.CertificateSigningRequestBuilder().subject_name(named(name, network))
-    raw = mask_key(mask).public_key().public_bytes_raw()
-    return (
-        built.add_extension(alternative_names(name, raw), critical=False)
-        .sign(private_key(key), hashes.SHA256())
-        .public_bytes(PEM)
-    )
-
-
-def alternative_names(name: str, mask: bytes) -> x509.SubjectAlternativeName:
-    """The names in a site's request and certificate."""
+def names_of(name: str, mask: bytes) -> x509.SubjectAlternativeName:
+    """The names in a site's certificate."""
     return x509.SubjectAlternativeName([x509.DNSName(name), x509.UniformResourceIdentifier(MASK + mask.hex())])
 
 
@@ -207,20 +192,14 @@ def named(common: str, network: str | None = None) -> x509.Name:
     return x509.Name([*known, x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def check_site(pem: bytes, ca: bytes, network: str, name: str) -> SiteIdentity:
-    """Whose certificate it is, once it is known to be from this authority, for this name, and good today."""
-    if b"BEGIN CERTIFICATE REQUEST" in pem:
-        raise NetworkError(f"the certificate of {name} must be a certificate; got a request")
+def check_site(pem: bytes, network: str, name: str) -> SiteIdentity:
+    """Whose certificate it is, once it is known to be for this name of this network, and good today."""
     found = identity(pem)
     if (found.name, found.network) != (name, network):
         raise NetworkError(
             f"the certificate must be for {name} of network {network}; got {found.name} of {found.network}"
         )
-    try:
-        start, end = _issued(pem, ca)
-    except Exception as error:  # another issuer, another algorithm, another key
-        raise NetworkError(f"the certificate of {name} is not from this network's authority: {reason(error)}") from None
-    now = datetime.now(UTC)
+    (start, end), now = _dates(pem), datetime.now(UTC)
     if not start <= now <= end:
         raise NetworkError(
             f"the certificate of {name} holds from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC; "
@@ -229,16 +208,18 @@ def check_site(pem: bytes, ca: bytes, network: str, name: str) -> SiteIdentity:
     return found
 
 
-@functools.lru_cache(maxsize=1024)  # asked for every other site in every round; errors are not kept
-def _issued(pem: bytes, ca: bytes) -> tuple[datetime, datetime]:
-    """From when to when a certificate holds, once its signature is known to be that of the authority."""
-    read = x509.load_pem_x509_certificate(pem)
-    read.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
+@functools.lru_cache(maxsize=1024)  # asked for every other site in every round
+def _dates(pem: bytes) -> tuple[datetime, datetime]:
+    """From when to when a certificate holds."""
+    try:
+        read = x509.load_pem_x509_certificate(pem)
+    except Exception as error:  # damaged bytes raise errors of many kinds
+        raise NetworkError(f"a certificate is damaged: {reason(error)}") from None
     return read.not_valid_before_utc, read.not_valid_after_utc
 
 
 def check_own(found: SiteIdentity, key: bytes, mask: bytes) -> None:
-    """Refuse a certificate or request of other keys than these private ones."""
+    """Refuse a certificate of other keys than these private ones."""
     own = private_key(key).public_key(), mask_key(mask).public_key().public_bytes_raw()
     if (found.key, found.mask) != own:
         raise NetworkError(f"the certificate of {found.name} is for other keys than the site's")
@@ -246,10 +227,7 @@ def check_own(found: SiteIdentity, key: bytes, mask: bytes) -> None:
 
 def expires(pem: bytes) -> datetime:
     """When a certificate ends."""
-    try:
-        return x509.load_pem_x509_certificate(pem).not_valid_after_utc
-    except Exception as error:  # damaged bytes raise errors of many kinds
-        raise NetworkError(f"a certificate is damaged: {reason(error)}") from None
+    return _dates(pem)[1]
 
 
 def expiring(path: Path, now: datetime | None = None) -> str | None:
@@ -266,20 +244,16 @@ def expiring(path: Path, now: datetime | None = None) -> str | None:
     return f"the certificate {path} ends on {end:%Y-%m-%d}, in {left.days} days: renew it (README.md says how)"
 
 
-# The network's authority, which lasts ten years and signs the certificates of the coordinator and of its sites.
-#
-# Those last 825 days. They are for one use each: a server, or a client of TLS.
-
-AUTHORITY_DAYS, CERTIFICATE_DAYS = 3653, 825
-SKEW = timedelta(hours=1)  # clocks of sites may be behind
+# The network's authority lasts ten years, and signs certificates of the coordinator's TLS server. These, and those that
+# sites sign themselves, last 825 days.
 
 
 def new_authority(key: bytes) -> bytes:
     """A new authority's certificate, signed with its own key."""
-    signer = private_key(key)
-    name = named("fedlsa network authority")
-    only = [_uses(key_cert_sign=True, crl_sign=True), x509.BasicConstraints(ca=True, path_length=0)]
-    return _issue(name, signer.public_key(), name, signer, datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS), only, [])
+    signer, name = private_key(key), named("fedlsa network authority")
+    uses = [_uses(key_cert_sign=True, crl_sign=True), x509.BasicConstraints(ca=True, path_length=0)]
+    end = datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS)
+    return _issue(name, signer.public_key(), name, signer, end, uses, [_own(signer.public_key())])
 
 
 def certify_server(ca: bytes, ca_key: bytes, host: str, key: bytes) -> bytes:
@@ -290,37 +264,24 @@ def certify_server(ca: bytes, ca_key: bytes, host: str, key: bytes) -> bytes:
             names.append(x509.IPAddress(ipaddress.ip_address(entry)))
         except ValueError:
             names.append(x509.DNSName(entry))
-    public = private_key(key).public_key()
-    return _leaf(ca, ca_key, named("fedlsa coordinator"), public, x509.SubjectAlternativeName(names), server=True)
-
-
-def certify_site(ca: bytes, ca_key: bytes, asked: SiteIdentity) -> bytes:
-    """A certificate for a site; its dates and its serial number are ours, the two public keys are the site's."""
-    names = alternative_names(asked.name, asked.mask)
-    return _leaf(ca, ca_key, named(asked.name, asked.network), asked.key, names, server=False)
-
-
-def _leaf(
-    ca: bytes,
-    ca_key: bytes,
-    subject: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    names: x509.SubjectAlternativeName,
-    *,
-    server: bool,
-) -> bytes:
-    """A certificate from the authority, for a server or a client of TLS."""
-    signer, now = private_key(ca_key), datetime.now(UTC)
+    signer, public = private_key(ca_key), private_key(key).public_key()
     if public_key(ca) != signer.public_key():
         raise NetworkError("ca.key is not the key of ca.pem")
-    parent = x509.load_pem_x509_certificate(ca)
+    parent, now = x509.load_pem_x509_certificate(ca), datetime.now(UTC)
     if parent.not_valid_after_utc <= now:
         raise NetworkError("the authority itself has expired: make a new network with fedlsa network init")
-    use = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
-    only = [_uses(digital_signature=True), x509.BasicConstraints(ca=False, path_length=None)]
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     end = min(now + timedelta(days=CERTIFICATE_DAYS), parent.not_valid_after_utc)
-    return _issue(subject, key, parent.subject, signer, end, only, [x509.ExtendedKeyUsage([use]), names, issuer])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    other = [x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), x509.SubjectAlternativeName(names), issuer]
+    return _issue(named("fedlsa coordinator"), public, parent.subject, signer, end, CRITICAL, [*other, _own(public)])
+
+
+def certify_site(name: str, network: str, key: bytes, mask: bytes) -> bytes:
+    """A site's certificate, signed by itself; key, mask : its private keys."""
+    signer, subject = private_key(key), named(name, network)
+    other = [CLIENT, names_of(name, mask_key(mask).public_key().public_bytes_raw()), _own(signer.public_key())]
+    end = datetime.now(UTC) + timedelta(days=CERTIFICATE_DAYS)
+    return _issue(subject, signer.public_key(), subject, signer, end, CRITICAL, other)
 
 
 def _issue(
@@ -329,18 +290,20 @@ def _issue(
     issuer: x509.Name,
     signer: ec.EllipticCurvePrivateKey,
     end: datetime,
-    critical: list[x509.ExtensionType],
-    other: list[x509.ExtensionType],
+    critical: Sequence[x509.ExtensionType],
+    other: Sequence[x509.ExtensionType],
 ) -> bytes:
     """A certificate for a public key, signed; critical, other : extensions."""
     built = x509.CertificateBuilder().issuer_name(issuer).subject_name(subject).public_key(key)
     built = built.serial_number(x509.random_serial_number())
     built = built.not_valid_before(datetime.now(UTC) - SKEW).not_valid_after(end)
-    for extension in critical:
-        built = built.add_extension(extension, critical=True)
-    for extension in (x509.SubjectKeyIdentifier.from_public_key(key), *other):
-        built = built.add_extension(extension, critical=False)
+    for extension in (*critical, *other):
+        built = built.add_extension(extension, critical=extension in critical)
     return built.sign(signer, hashes.SHA256()).public_bytes(PEM)
+
+
+def _own(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
+    return x509.SubjectKeyIdentifier.from_public_key(key)
 
 
 def _uses(**allowed: bool) -> x509.KeyUsage:
@@ -349,3 +312,10 @@ def _uses(**allowed: bool) -> x509.KeyUsage:
         "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
     )  # fmt: skip
     return x509.KeyUsage(**{use: allowed.get(use, False) for use in every})
+
+
+AUTHORITY_DAYS, CERTIFICATE_DAYS = 3653, 825
+SKEW = timedelta(hours=1)  # clocks of others may be behind
+SITE_LIFE = timedelta(days=CERTIFICATE_DAYS) + SKEW + timedelta(minutes=1)
+CRITICAL = (_uses(digital_signature=True), x509.BasicConstraints(ca=False, path_length=None))
+CLIENT = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])

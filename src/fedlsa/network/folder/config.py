@@ -22,6 +22,7 @@ from ..protocol.run_settings import plain_name
 
 PORT = 9092
 VERSION = 1  # of network.toml and site.toml
+MAX_FILE_BYTES = 2**20  # thousands of times what a bundle or a certificate needs
 
 
 def site_names(given: Any) -> tuple[str, ...]:
@@ -88,6 +89,19 @@ def _flaw(error: BaseException) -> str:
     return f"it lacks {error}" if isinstance(error, KeyError) else reason(error)
 
 
+def write_toml(entries: Mapping[str, Any]) -> str:
+    """Text, numbers and lists of text as TOML, which JSON writes as well but for one character; read again to check."""
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entries.items()]
+    text = "\n".join(lines).replace("\x7f", "\\u007f") + "\n"
+    try:
+        same = tomllib.loads(text.encode().decode()) == json.loads(json.dumps(entries))
+    except ValueError:  # half a character
+        same = False
+    if not same:
+        raise ArgumentError(f"{checks.show(entries)} cannot be written as TOML")
+    return text
+
+
 def parse(content: bytes, where: str) -> dict[str, Any]:
     """TOML with a version that this program knows."""
     try:
@@ -112,60 +126,60 @@ class _Folder:
     """A folder with one TOML file, whose entries are the fields."""
 
     FILE: ClassVar[str]
+    SERVICE: ClassVar[str]  # its systemd unit
     COMMENT: ClassVar[str]
     MADE_BY: ClassVar[str]
 
     folder: Path
 
-    def text(self) -> str:
-        """The content of the TOML file; JSON's text and lists of text are TOML's as well."""
-        lines = [f"# {self.COMMENT}", f"version = {VERSION}"]
-        for field in fields(self)[1:]:
-            value = getattr(self, field.name)
-            value = task_text(value) if field.name == "task" else value
-            if isinstance(value, str) and '"' in value and "'" not in value and value.isprintable():
-                lines.append(f"{field.name} = '{value}'")  # as it is, without escapes
-            else:
-                lines.append(f"{field.name} = " + json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f"))
-        return "\n".join(lines) + "\n"
+    ca, signing_public = _file("ca.pem"), _file("signing.pem")
+
+    def text(self, **more: str) -> str:
+        """The content of the TOML file; more : further entries."""
+        entries = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        entries = {"version": VERSION, **entries, "task": task_text(entries["task"]), **more}
+        return f"# {self.COMMENT}\n{write_toml(entries)}"
 
     @classmethod
     def _read(cls, folder: Path) -> Self:
         path = folder / cls.FILE
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            raise NetworkError(f"{folder} is not {cls.MADE_BY}: it has no {cls.FILE}") from None
-        except OSError as error:
-            raise NetworkError(f"cannot read {path}: {reason(error)}") from error
-        return cls._parsed(folder, content, str(path))
+        if not path.exists():
+            raise NetworkError(f"{folder} is not {cls.MADE_BY}: it has no {cls.FILE}")
+        out = cls.from_entries(folder, parse(read_file(path), str(path)), str(path))
+        out.check_id(read_file(out.ca), read_file(out.signing_public), folder)
+        return out
 
     @classmethod
-    def _parsed(cls, folder: Path, content: bytes, where: str) -> Self:
-        entries = parse(content, where)
+    def from_entries(cls, folder: Path, entries: Mapping[str, Any], where: str) -> Self:
+        """What a file says; where : its name, for errors."""
         try:
             values = {field.name: entries[field.name] for field in fields(cls)[1:]}
             return cls(folder, **values | {"task": task_from_text(values["task"])})
         except (KeyError, TypeError, FedLSAError) as error:
             raise NetworkError(f"{where} is damaged: {_flaw(error)}") from error
 
+    def check_id(self, ca: bytes, signing: bytes, where: Path) -> None:
+        """The id is a digest of two keys: where one of them was exchanged, nothing is believed."""
+        from . import certificates
 
-def _content(path: Path) -> bytes:
+        found, own = certificates.network_id(ca, signing), getattr(self, "id", None) or getattr(self, "network", None)
+        if found != own:
+            what = "the keys of authority and coordinator"
+            raise NetworkError(f"{where}: {what} are those of network {found}, not of {checks.show(own)}")
+
+
+def read_file(path: Path) -> bytes:
+    """A small file, whole; one that is too large for ours, a link to a device or missing is refused."""
     try:
-        return path.read_bytes()
+        if not path.is_file() and path.exists():
+            raise NetworkError(f"{path} is not a file")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise NetworkError(
-            f"the folder {path.parent} lacks {path.name}, or it cannot be read: {reason(error)}"
-        ) from None
-
-
-def _check_id(where: Path, given: Any, ca: bytes, signing: bytes) -> None:
-    """The id is a digest of two keys: where one of them was exchanged, nothing is believed."""
-    from . import certificates
-
-    found = certificates.network_id(ca, signing)
-    if found != given:
-        raise NetworkError(f"{where}: ca.pem and signing.pem are those of network {found}, not of {checks.show(given)}")
+        raise NetworkError(f"cannot read {path}: {reason(error)}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise NetworkError(f"{path} must have at most {MAX_FILE_BYTES} bytes; got more")
+    return content
 
 
 @dataclass(frozen=True)
@@ -176,6 +190,7 @@ class Network(_Folder):
     """
 
     FILE, MADE_BY = "network.toml", "a network's folder (fedlsa network init makes one)"
+    SERVICE = "fedlsa-coordinator.service"
     COMMENT = "A network of fedlsa, as its coordinator sees it. The order of sites gives them their numbers."
 
     id: str
@@ -185,9 +200,8 @@ class Network(_Folder):
     port: int = PORT
     page_port: int = PORT + 1
 
-    ca, ca_key, certificate, key = _file("ca.pem"), _file("ca.key"), _file("server.pem"), _file("server.key")
-    signing_key, signing_public = _file("signing.key"), _file("signing.pem")
-    runs, revoked = _file("runs"), _file("revoked")
+    ca_key, certificate, key = _file("ca.key"), _file("server.pem"), _file("server.key")
+    signing_key, runs, revoked = _file("signing.key"), _file("runs"), _file("revoked")
 
     def __post_init__(self) -> None:
         host_kind(self.host)
@@ -204,27 +218,26 @@ class Network(_Folder):
         out = cls._read(checks.path("folder", folder))
         for path, what in ((out.key, "the server's key"), (out.signing_key, "the signing key")):
             disk.check_secret(path, what)
-        if out.ca_key.exists():  # it may be kept elsewhere between approvals
+        if out.ca_key.exists():  # it may be kept elsewhere between renewals
             disk.check_secret(out.ca_key, "the authority's key")
-        if not out.certificate.is_file():
-            raise NetworkError(f"the network's folder {folder} lacks {out.certificate.name}")
-        _check_id(out.folder, out.id, _content(out.ca), _content(out.signing_public))
+        read_file(out.certificate)
         return out
 
     def site_certificate(self, site: str) -> Path:
-        """A site's certificate: the one that counts. Missing until its request was approved."""
+        """A site's certificate: the one that counts. Missing until it was approved."""
         return self.folder / "sites" / f"{site}.pem"
 
     def bundle(self, site: str) -> Path:
         """What the site is sent; it holds no secret."""
-        return self.folder / "bundles" / f"{site}.zip"
+        return self.folder / "bundles" / f"{site}.toml"
 
 
 @dataclass(frozen=True)
 class SiteFolder(_Folder):
     """A site's folder: what the coordinator sent, the keys that the site made, its policy, its ledger, its state."""
 
-    FILE, MADE_BY = "site.toml", "a site's folder (fedlsa network request makes one from a bundle)"
+    FILE, MADE_BY = "site.toml", "a site's folder (fedlsa network enrol makes one from a bundle)"
+    SERVICE = "fedlsa-site.service"
     COMMENT = "A site of a fedlsa network."
 
     name: str
@@ -233,8 +246,7 @@ class SiteFolder(_Folder):
     port: int
     task: Task
 
-    key, mask_key, certificate = _file("site.key"), _file("mask.key"), _file("site.pem")
-    ca, signing_public = _file("ca.pem"), _file("signing.pem")
+    key, mask_key = _file("site.key"), _file("mask.key")
     policy, ledger = _file("policy.toml"), _file("ledger.jsonl")
     state, results, logs = _file("state"), _file("results"), _file("logs")
 
@@ -246,36 +258,25 @@ class SiteFolder(_Folder):
 
     @classmethod
     def load(cls, folder: Path | str) -> SiteFolder:
-        """Read a site's folder; its keys must be closed to others. Its certificate may be missing still."""
+        """Read a site's folder; its keys must be closed to others."""
         out = cls._read(checks.path("folder", folder))
         disk.check_secret(out.key, "the site's key")
         disk.check_secret(out.mask_key, "the site's key for masks")
-        _check_id(out.folder, out.network, _content(out.ca), _content(out.signing_public))
-        return out
-
-    @classmethod
-    def from_bundle(cls, content: Mapping[str, bytes], folder: Path, where: Path) -> SiteFolder:
-        """What a bundle says, before it is unpacked to the folder; where : the bundle, for errors."""
-        out = cls._parsed(folder, content[cls.FILE], f"{cls.FILE} in {where}")
-        _check_id(where, out.network, content["ca.pem"], content["signing.pem"])
         return out
 
     @property
-    def request(self) -> Path:
-        """What is sent to the coordinator to be approved."""
-        return self.folder / f"{self.name}.csr"
+    def certificate(self) -> Path:
+        """Which the site has signed itself, and sends to the coordinator to be approved."""
+        return self.folder / f"{self.name}.pem"
 
     def check_certificate(self) -> None:
-        """Refuse to go on without a certificate for the site's own keys, from its own network, good today."""
+        """Refuse to go on without a certificate for the site's own keys, good today."""
         from . import certificates
 
         if not self.certificate.exists():
-            raise NetworkError(
-                f"{self.name} has no certificate yet: send {self.request} to the coordinator, then "
-                f"fedlsa network install {self.folder} {self.name}.pem"
-            )
-        found = certificates.check_site(_content(self.certificate), _content(self.ca), self.network, self.name)
-        certificates.check_own(found, _content(self.key), _content(self.mask_key))
+            raise NetworkError(f"{self.name} has no certificate: fedlsa network enrol {self.folder} makes one")
+        found = certificates.check_site(read_file(self.certificate), self.network, self.name)
+        certificates.check_own(found, read_file(self.key), read_file(self.mask_key))
 
 
 # Certificates that end soon: a program that goes on for years says so when it starts, and once a day.

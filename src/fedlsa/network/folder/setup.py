@@ -1,18 +1,23 @@
-"""Make and change the coordinator's folder: authority, keys, bundles, texts; all at once or not at all."""
+"""What a coordinator does to its folder: make it, approve sites and revoke them, add and remove them, renew its own
+certificate; all at once or not at all."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ... import checks, files
-from ...errors import ArgumentError
+from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...fitting import Regression
 from ...fitting.tasks import Task
 from .. import audit, disk
 from ..protocol.run_settings import plain_name
-from .config import PORT, Network, SiteFolder, site_names, task_text
+from . import certificates, enrolment
+from .certificates import SiteIdentity
+from .config import PORT, Network, SiteFolder, read_file, site_names, task_text
 
 MAX_SITES = 1000  # of one network
 
@@ -26,7 +31,7 @@ def init(
     task: Task | None = None,
     page_port: int | None = None,
 ) -> Network:
-    """Make a network's folder: authority, server certificate, signing key, a bundle per site, services, README.
+    """Make a network's folder: authority, server certificate, signing key, a bundle per site, service, README.
 
     No bundle holds a secret: sites make their own keys.
 
@@ -39,8 +44,7 @@ def init(
         sites = [f"site-{c}" for c in range(1, checks.integer("sites", sites, at_least=1, at_most=MAX_SITES) + 1)]
     checks.integer("port", port, at_least=1, at_most=65535)
     page = (port + 1 if port < 65535 else port - 1) if page_port is None else page_port
-    task = Regression("y") if task is None else task
-    network = Network(target, "", host, site_names(sites), task, port, page)
+    network = Network(target, "", host, site_names(sites), Regression("y") if task is None else task, port, page)
     task_text(network.task)  # complains about features that are code, before anything is made
     if not disk.is_new(target):
         raise ArgumentError(f"the folder must be new or empty, for nothing is overwritten; got {str(target)!r}")
@@ -51,8 +55,6 @@ def init(
 
 def _write(network: Network, final: Path) -> None:
     """All files of a new network, in a folder that will be called `final`."""
-    from . import certificates, enrolment
-
     ca_key, key, signing_key = (certificates.new_key() for _ in range(3))
     ca, signing = certificates.new_authority(ca_key), certificates.public_pem(signing_key)
     certificate = certificates.certify_server(ca, ca_key, network.host, key)
@@ -61,23 +63,20 @@ def _write(network: Network, final: Path) -> None:
         disk.create(path, content, secret=False)
     for path, content in ((network.ca_key, ca_key), (network.key, key), (network.signing_key, signing_key)):
         disk.create(path, content, secret=True)
-    for name in ("sites", "bundles", "revoked", "systemd", "runs"):
+    for name in ("sites", "bundles", "revoked", "runs"):
         disk.folder(network.folder / name)
     for site in network.sites:
         _write_bundle(network, site)
-    for name, template in enrolment.COORDINATOR_PAGES.items():
-        text = enrolment.render(template, replace(network, folder=final))
+    for name, text in enrolment.pages(replace(network, folder=final)).items():
         disk.create(network.folder / name, text.encode(), secret=False)
     disk.create(network.folder / network.FILE, network.text().encode(), secret=False)
 
 
 def _write_bundle(network: Network, site: str) -> None:
-    from . import enrolment
-
+    """What a site is sent: its site.toml, with the two public keys by which it knows the coordinator."""
     at_site = SiteFolder(Path(site), site, network.id, network.host, network.port, network.task)
-    content = {"site.toml": at_site.text().encode(), "README.md": enrolment.render("site.md", at_site).encode()}
-    content |= {"ca.pem": network.ca.read_bytes(), "signing.pem": network.signing_public.read_bytes()}
-    files.write(network.bundle(site), enrolment.pack_bundle(content), "the file")
+    keys = {"ca": network.ca.read_text("ascii"), "signing": network.signing_public.read_text("ascii")}
+    files.write(network.bundle(site), at_site.text(**keys).encode(), "the file")
 
 
 def add_site(folder: Path | str, site: str) -> Path:
@@ -95,14 +94,12 @@ def add_site(folder: Path | str, site: str) -> Path:
 
 def remove_site(folder: Path | str, site: str) -> Network:
     """Take a site off the list; its certificate is revoked. The last one stays."""
-    from .enrolment import put_on_record
-
     network = Network.load(folder)
     checks.choice("site", site, network.sites)
     if len(network.sites) == 1:
         raise ArgumentError(f"a network must keep one site; got its last one, {site!r}")
     smaller = replace(network, sites=tuple(s for s in network.sites if s != site))
-    put_on_record(network, site, "revoked")
+    _put_on_record(network, site, "revoked")
     audit.note(network.folder, "site removed", site=site)
     files.write(network.folder / network.FILE, smaller.text().encode(), "the file")
     network.site_certificate(site).unlink(missing_ok=True)
@@ -112,8 +109,6 @@ def remove_site(folder: Path | str, site: str) -> Network:
 
 def renew(folder: Path | str) -> Network:
     """A new server certificate, and a new key for it, from the same authority; sites need nothing new."""
-    from . import certificates
-
     network = Network.load(folder)
     ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
     key = certificates.new_key()
@@ -124,11 +119,86 @@ def renew(folder: Path | str) -> Network:
     return network
 
 
-def enrol(network: Network, bundle: Path | str, folder: Path | str) -> SiteFolder:
-    """Request, approval and installation in one call, where coordinator and site are on one machine."""
-    from . import enrolment
+def read_certificate(network: Network, path: Path | str) -> tuple[SiteIdentity, bytes]:
+    """Who asks to be approved, and the certificate itself: of one of the network's sites, made for this network and
+    good today. Whether it is theirs a person must know."""
+    file = checks.path("certificate", path)
+    content = read_file(file)
+    asked = certificates.identity(content)
+    checks.choice("the site's name in the certificate", asked.name, network.sites)
+    if asked.network != network.id:
+        raise NetworkError(
+            f"{file} is for network {asked.network}; this is {network.id}. "
+            "Was the bundle exchanged on its way? Send it again"
+        )
+    return certificates.check_site(content, network.id, asked.name), content
 
-    site = enrolment.request(bundle, folder)
-    asked = enrolment.read_request(network, site.request)
-    enrolment.install(site.folder, enrolment.approve(network.folder, site.request, asked.fingerprint))
+
+def approve(folder: Path | str, path: Path | str, fingerprint: str, *, renew: bool = False) -> SiteIdentity:
+    """Let a site in with the certificate that it has sent, which counts from now on; nothing is sent back.
+
+    fingerprint : as the site reads it to you; renew : replace the certificate that the site has
+    """
+    network = Network.load(folder)
+    asked, content = read_certificate(network, path)
+    if digits(fingerprint) != digits(asked.fingerprint):
+        raise ArgumentError(  # what it should be is not said here, lest it be copied
+            f"fingerprint must be that of the certificate; got {checks.show(fingerprint)}. "
+            f"If {asked.name} read it to you like this, the certificate is not the site's: do not approve it"
+        )
+    target = network.site_certificate(asked.name)
+    if target.exists() and not renew:
+        raise NetworkError(f"{asked.name} has a certificate already, {target}; --renew replaces it")
+    _refuse_known_keys(network, asked)
+    _put_on_record(network, asked.name, "replaced")
+    audit.note(network.folder, "approved", site=asked.name, text=asked.fingerprint)
+    files.write(target, content, "the file")
+    return asked
+
+
+def digits(fingerprint: object) -> str:
+    """A fingerprint as it is compared, however it was written down."""
+    return "".join(str(fingerprint).lower().replace(":", " ").replace("-", " ").split())
+
+
+def _refuse_known_keys(network: Network, asked: SiteIdentity) -> None:
+    """Keys that were revoked never come back, and no two sites share one."""
+    others = [network.site_certificate(name) for name in network.sites if name != asked.name]
+    for file in (*sorted(network.revoked.glob("*-revoked.pem")), *(p for p in others if p.exists())):
+        try:
+            known = certificates.identity(read_file(file))
+        except FedLSAError as error:
+            raise NetworkError(f"cannot compare the certificate with {file}: {error}") from None
+        if known.key == asked.key or known.mask == asked.mask:
+            raise NetworkError(
+                f"a key in the certificate of {asked.name} is that of {file}: the site must make new ones "
+                "(fedlsa network enrol FOLDER --new-key)"
+            )
+
+
+def _put_on_record(network: Network, name: str, why: str) -> None:
+    """Copy a site's certificate, if it has one, to revoked/, under name, date and digest; why : revoked or replaced."""
+    path = network.site_certificate(name)
+    if path.exists():
+        content = path.read_bytes()  # a damaged one is put on record as well
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        audit.note(network.folder, why, site=name, text=f"the certificate with the digest {digest}")
+        files.write(network.revoked / f"{name}-{datetime.now(UTC):%Y-%m-%d}-{digest}-{why}.pem", content, "the file")
+
+
+def revoke(folder: Path | str, name: str) -> Network:
+    """Take a site's certificate away; the coordinator refuses it at once, and its keys for ever."""
+    network = Network.load(folder)
+    checks.choice("site", name, network.sites)
+    if not network.site_certificate(name).exists():
+        raise NetworkError(f"{name} has no certificate that could be revoked")
+    _put_on_record(network, name, "revoked")
+    network.site_certificate(name).unlink()
+    return network
+
+
+def enrol(network: Network, bundle: Path | str, folder: Path | str) -> SiteFolder:
+    """Both sides of an enrolment in one call, where coordinator and site are on one machine."""
+    site = enrolment.enrol_site(bundle, folder)
+    approve(network.folder, site.certificate, certificates.fingerprint(site.certificate.read_bytes()))
     return site

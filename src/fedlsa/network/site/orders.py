@@ -120,9 +120,9 @@ def mask_secrets(terms: RunTerms, site: SiteFolder) -> dict[str, bytes]:
 
 def _others(terms: RunTerms, site: SiteFolder) -> dict[str, SiteIdentity]:
     """The other sites by name, all of this network, each with a key of its own; the run must know this site's own."""
-    ca, mask = site.ca.read_bytes(), mask_key(site.mask_key.read_bytes()).public_key().public_bytes_raw()
+    mask = mask_key(site.mask_key.read_bytes()).public_key().public_bytes_raw()
     pems = zip(terms.sites, terms.certificates, strict=True)
-    out = {name: check_site(pem.encode(), ca, site.network, name) for name, pem in pems}
+    out = {name: check_site(pem.encode(), site.network, name) for name, pem in pems}
     if len({found.mask for found in out.values()}) < len(out):
         raise MessageError("'certificates' must have a key for masks for each site; two are the same")
     if out.pop(site.name).mask != mask:  # nobody could take away what this site adds
