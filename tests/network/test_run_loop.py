@@ -17,7 +17,8 @@ from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.coordinator import run_loop
 from fedlsa.network.coordinator.commands import outcome, status, stop
 from fedlsa.network.coordinator.run_loop import complete_run
-from fedlsa.network.coordinator.runs import amount, line, standing, summary, table, unfinished
+from fedlsa.network.coordinator.run_summary import RunSummary, line
+from fedlsa.network.coordinator.runs import amount, summary, unfinished
 from fedlsa.network.protocol.messages import Refusal
 from fedlsa.network.protocol.records import MalformedError
 from fedlsa.network.site import facts as table_module
@@ -271,8 +272,13 @@ def test_every_event_reads_as_a_line(world):
     assert lines[0] == "planned: as asked for"
     assert lines[1].startswith("round 1: 4 of 4 sites, size ")
     assert lines[-1] == "finished: all 3 rounds are done"
-    shown = standing(run)
-    assert [shown[0], *shown[1:3], shown[-1]] == ["trial: over", lines[0], lines[-2], lines[-1]]
+    shown = RunSummary(run).read().lines(world.network.sites)
+    assert [shown[0], *shown[1:3], shown[-1]] == [
+        "trial: over: all 3 rounds are done",
+        lines[0],
+        lines[-2],
+        lines[-1],
+    ]
     assert [words.split(",")[0].strip() for words in shown[3:-1]] == [f"site-{c}: answered" for c in (1, 2, 3, 4)]
 
 
@@ -367,10 +373,12 @@ def test_what_somebody_else_writes_cannot_reach_a_terminal(world):
 
     world.meddle = curse
     with pytest.raises(NetworkError) as error:
-        complete_run(world.network, world.start(**by_hand(1)), world)
+        complete_run(world.network, run := world.start(**by_hand(1)), world)
     assert "\x1b" not in str(error.value)
     assert len(str(error.value)) < 300
-    drawn = table("trial", [{"event": "refused", "site": "site-1", "text": "[/foo]"}])
+    seen = RunSummary(run)
+    seen.take({"event": "refused", "site": "site-1", "text": "[/foo]"})
+    drawn = seen.table()
     assert "[/foo]" in str(drawn.caption)
 
 

@@ -25,7 +25,8 @@ from ..files import reason
 from ..fitting import Regression
 from ..problems import from_observations
 from .coordinator.commands import outcome
-from .coordinator.runs import RunFolder, amount, balance, line
+from .coordinator.run_summary import line
+from .coordinator.runs import RunFolder, amount, balance
 from .coordinator.serving import SERVED
 from .folder.setup import enrol, init
 from .processes import Child, free_port, interrupted_by_signals, is_held

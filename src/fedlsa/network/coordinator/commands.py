@@ -19,7 +19,8 @@ from ..folder.config import Network, certificate_warnings
 from ..processes import interrupted_by_signals, is_held
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.run_settings import StartOptions
-from .runs import RunFolder, all_runs, chosen, line, standing, table
+from .run_summary import RunSummary, line
+from .runs import RunFolder, all_runs, chosen
 from .serving import SERVED, served
 
 # A run's result as a model: what predicts, is saved and read as every fit is; of errors a run knows nothing.
@@ -93,33 +94,26 @@ def run(
 
 def status(folder: Path | str, name: str | None = None) -> str:
     """Where a run stands, and which sites are there."""
-    facts = status_facts(folder, name)
+    facts, network = status_facts(folder, name), Network.load(folder)
     lines = [f"the coordinator is {'running' if facts['running'] else 'not running (fedlsa network serve)'}"]
     lines += facts["warnings"]
     if facts["not_approved"]:
         lines.append(f"not approved yet: {', '.join(facts['not_approved'])} (fedlsa network approve)")
     if facts["run"] is None:
         return "\n".join([*lines, "no run yet (fedlsa network run)"])
-    return "\n".join([*lines, *standing(chosen(Network.load(folder), name))])
+    return "\n".join([*lines, *RunSummary(chosen(network, name)).read().lines(network.sites)])
 
 
 def status_facts(folder: Path | str, name: str | None = None) -> dict[str, Any]:
-    """The same for programs; the run with its last round and the last that was said of it."""
+    """The same for programs."""
     network = Network.load(folder)
-    missing = [site for site in network.sites if not network.site_certificate(site).exists()]
-    about: dict[str, Any] | None = None
-    if name is not None or all_runs(network):
-        run = chosen(network, name)
-        events = [event for _, event in run.events()]
-        rounds = [event for event in events if event["event"] == "round"]
-        about = {"name": run.name, "over": run.over, "stopping": run.stopping}
-        about |= {"round": rounds[-1] if rounds else None, "last": events[-1] if events else None}
+    seen = RunSummary(chosen(network, name)).read() if name is not None or all_runs(network) else None
     return {
         "running": is_held(network.folder / SERVED),
         "warnings": certificate_warnings(network),
+        "not_approved": [site for site in network.sites if not network.site_certificate(site).exists()],
         "sites": list(network.sites),
-        "not_approved": missing,
-        "run": about,
+        "run": None if seen is None else seen.facts() | {"sites": {site: seen.site(site) for site in network.sites}},
     }
 
 
@@ -162,18 +156,16 @@ def follow(run: RunFolder, say: Callable[[str], None] = print, look: Callable[[]
     """
     from rich.live import Live
 
-    events: list[dict[str, Any]] = []
+    seen = RunSummary(run)
     try:
-        with Live(table(run.name, events), refresh_per_second=4) if sys.stdout.isatty() else nullcontext() as live:
+        with Live(seen.table(), refresh_per_second=4) if sys.stdout.isatty() else nullcontext() as live:
             for new in run.follow():
                 look()
-                events += new
-                if live is not None:
-                    live.update(table(run.name, events))
-                    continue
                 for event in new:
-                    say(line(event))
+                    seen.take(event)
+                    if live is None:
+                        say(line(event))
+                if live is not None:
+                    live.update(seen.table())
     except KeyboardInterrupt:
-        raise NetworkError(
-            f"{run.name} is not over: it goes on while the network is served; see it, or stop it"
-        ) from None
+        raise NetworkError(f"{run.name} is not over: it goes on while the network is served (status, stop)") from None

@@ -36,8 +36,6 @@ from ..protocol.server import ServerState
 EVENTS_POLL = 0.25  # seconds between looks for new events
 LAST_BYTES = 2**16  # of the events, in which the last one lies
 EVENTS_BYTES = 32 * 2**20  # a hundred thousand rounds of a few sites
-SHOWN_ROUNDS = 12  # in the live table
-HEADS = ("round", "sites", "missing", "size", "estimated error", "up", "down", "seconds")
 
 
 @dataclass(frozen=True)
@@ -196,69 +194,6 @@ def chosen(network: Network, name: str | None) -> RunFolder:
         return runs[-1]
     known = ", ".join(run.name for run in runs) or "none yet"
     raise NetworkError(f"name must be that of a run in {network.runs} ({known}); got {name}")
-
-
-def table(name: str, events: list[dict[str, Any]]) -> Any:
-    """The last rounds, and under them the last word that was said."""
-    from rich.table import Table
-    from rich.text import Text
-
-    rounds = [e for e in events if e["event"] == "round"]
-    words = [e for e in events if e["event"] != "round"]
-    planned = next((e["rounds"] for e in reversed(events) if e["event"] == "planned"), None)
-    done = rounds[-1]["averages"] if rounds else 0
-    caption = line(words[-1]) if words else "waiting for the coordinator"
-    out = Table(title=Text(f"{name}: {done} of {planned or '?'} rounds"), caption=Text(caption))
-    for head in HEADS:
-        out.add_column(head, justify="right")
-    for event in rounds[-SHOWN_ROUNDS:]:
-        out.add_row(*_cells(event))
-    return out
-
-
-def _cells(event: dict[str, Any]) -> tuple[str, ...]:
-    error = "-" if event["error"] is None else f"{event['error']:.2e}"
-    return (
-        str(event["averages"]) if event["averaged"] else "in vain",
-        f"{len(event['sites'])} of {event['present']}",
-        ", ".join(event["missing"]) or "-",
-        "-" if event["size"] is None else f"{event['size']:.2e}",
-        error,
-        amount(event["up"]),
-        amount(event["down"]),
-        f"{event['seconds']:.1f}",
-    )
-
-
-def line(event: dict[str, Any]) -> str:
-    """An event in a line."""
-    if event["event"] != "round":
-        site = f"{event['site']}: " if "site" in event else ""
-        if event["event"] == "resumed":
-            return f"taken up again after {event['averages']} rounds"
-        return f"{event['event']}: {site}{event.get('text', '')}"
-    done, sites, missing, size, error, up, down, seconds = _cells(event)
-    head = f"round {done}" if event["averaged"] else f"a round in vain ({event['round']}: {event['why']})"
-    gone = "".join(f", {how}: {', '.join(event[how])}" for how in ("gone", "aside") if event[how])
-    lost = f", missing: {missing}" if event["missing"] else ""
-    return f"{head}: {sites} sites{lost}{gone}, size {size}, error {error}, up {up}, down {down}, {seconds} s"
-
-
-def standing(run: RunFolder) -> list[str]:
-    """Where a run stands: its last words, its last round, its end."""
-    events = [event for _, event in run.events()]
-    out = [f"{run.name}: {'over' if run.over else 'stopping' if run.stopping else 'not over'}"]
-    for kind in ("planned", "round"):
-        last = [e for e in events if e["event"] == kind]
-        out += [line(last[-1])] if last else []
-        if kind == "round" and last:
-            for site, (up, down) in last[-1].get("moved", {}).items():
-                asked = "missing" if site in last[-1]["missing"] else "not asked"
-                here = "answered" if site in last[-1]["sites"] else asked
-                out.append(f"  {site}: {here}, up {amount(up)}, down {amount(down)}")
-    if events and events[-1]["event"] not in ("planned", "round"):
-        out.append(line(events[-1]))
-    return out
 
 
 def summary(result: dict[str, Any]) -> list[str]:

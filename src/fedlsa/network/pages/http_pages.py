@@ -2,7 +2,7 @@
 
 Who can reach it cannot stop it: a request has 16 KiB and ten seconds, an answer ten seconds, and where too many are
 connected the oldest is let go. A page of another site in the same browser cannot read it: the Host header must be an
-address by its number or a name that is ours, so that no other name can be made to mean this machine (DNS rebinding),
+address by its number or localhost, so that no other name can be made to mean this machine (DNS rebinding),
 and nothing is granted to other origins. Whatever is shown was put together beforehand; nothing of a request is used.
 """
 
@@ -19,12 +19,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
+from importlib import metadata, resources
 from typing import Any, NamedTuple
 
 from ... import checks
 from ...errors import NetworkError
 from ...files import reason
+from ..protocol.records import VERSION
 
 LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 32
@@ -69,11 +70,10 @@ class Shown(NamedTuple):
 class Page:
     """A running server of a page; port : where it listens, on `address`."""
 
-    def __init__(self, routes: Mapping[str, Callable[[], Shown]], port: int, address: str, names: tuple[str, ...]):
+    def __init__(self, routes: Mapping[str, Callable[[], Shown]], port: int, address: str) -> None:
         checks.integer("port", port, at_least=0, at_most=65535)
-        allowed = {"localhost", *(name.lower() for name in names)}
         try:
-            self._server = _ReadOnlyServer((address, port), routes, allowed)
+            self._server = _ReadOnlyServer((address, port), routes)
         except (OSError, ValueError) as error:
             raise NetworkError(f"cannot show a page at {address}, port {port}: {reason(error)}") from error
         self.address, self.port = address, int(self._server.server_address[1])
@@ -109,21 +109,20 @@ class PageState(ABC):
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
-        """What is shown, as plain values."""
+        """What is shown, as plain values; among them why a person should look, certificates and the latest run."""
 
     @abstractmethod
-    def _latest_run(self, now: dict[str, Any]) -> Any:
-        """What /health says of the latest run; now : the content."""
-
-    @abstractmethod
-    def _families(self, now: dict[str, Any]) -> Iterable[MetricFamily]:
+    def _families(self, now: dict[str, Any]) -> Families:
         """The content as metrics."""
 
     def content(self) -> dict[str, Any]:
         """What the page shows; put together at most every FRESH seconds."""
         with self._guard:
             if self._last is None or time.monotonic() - self._last[0] > FRESH:
-                self._last = time.monotonic(), self._content()
+                now, alive = self._content(), self.alive()
+                now |= {"now": time.time(), "version": metadata.version("fedlsa"), "protocol": VERSION}
+                now["status"] = "dead" if not alive else "degraded" if now["why"] else "ok"
+                self._last = time.monotonic(), now
             return self._last[1]
 
     def state(self) -> Shown:
@@ -134,23 +133,22 @@ class PageState(ABC):
         """For monitors: 503 when the program no longer works."""
         now = self.content()
         told = {name: now[name] for name in ("status", "version", "protocol", "why")}
-        told |= {"run": self._latest_run(now), "expiring": now["certificates"]}
+        told |= {"run": now["latest"], "expiring": now["certificates"]}
         return Shown(json.dumps(told).encode() + b"\n", JSON_KIND, 503 if now["status"] == "dead" else 200)
 
     def metrics(self) -> Shown:
         """For Prometheus."""
         return Shown(exposition(self._families(self.content())).encode(), METRICS_KIND)
 
-    def show(self, port: int, address: str = LOOPBACK, names: tuple[str, ...] = ()) -> Page:
+    def show(self, port: int, address: str = LOOPBACK) -> Page:
         """Show it at http://127.0.0.1:port/, with /health and /metrics; port 0 takes a free one.
 
         address : to listen on, loopback by default: whoever can reach the page can read it
-        names : host names by which browsers may call it, besides localhost and numbers
         """
         routes = {f"/{name}": static(name) for name in (*self.FILES[1:], *SHARED_FILES)}
         routes |= {"/": static(self.FILES[0]), "/favicon.ico": static("mark.svg")}
         routes |= {"/state.json": self.state, "/health": self.health, "/metrics": self.metrics}
-        return Page(routes, port, address, names)
+        return Page(routes, port, address)
 
 
 def announce(start: Callable[[], Page], say: Callable[[str], None]) -> Page | None:
@@ -176,8 +174,8 @@ class _ReadOnlyServer(ThreadingHTTPServer):
     daemon_threads, block_on_close = True, False
     request_queue_size = 64
 
-    def __init__(self, place: tuple[str, int], routes: Mapping[str, Callable[[], Shown]], allowed: set[str]) -> None:
-        self.routes, self.allowed = dict(routes), allowed
+    def __init__(self, place: tuple[str, int], routes: Mapping[str, Callable[[], Shown]]) -> None:
+        self.routes = dict(routes)
         self.connected: dict[Any, None] = {}  # sockets, the oldest first
         self.guard = threading.Lock()
         if ipaddress.ip_address(place[0]).version == 6:
@@ -249,7 +247,7 @@ class _ReadOnlyHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """One of the routes, or a refusal."""
         if not self._named_rightly():
-            self.send_error(421, "the Host header must be an address by its number, or a name of this server")
+            self.send_error(421, "the Host header must be an address by its number, or localhost")
             return
         route = self.server.routes.get(self.path)
         if route is None:
@@ -275,7 +273,7 @@ class _ReadOnlyHandler(BaseHTTPRequestHandler):
         try:
             ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
         except ValueError:
-            return host in self.server.allowed
+            return host == "localhost"
         return True
 
     def _send(self, shown: Shown) -> None:
@@ -298,36 +296,27 @@ class _ReadOnlyHandler(BaseHTTPRequestHandler):
         """Requests are not written down: whoever can reach the page could fill the disk."""
 
 
-# Prometheus' text format (version 0.0.4), written by hand: a name, a kind, a sentence, and samples with labels.
+# Prometheus' text format (version 0.0.4), written by hand: a name, a sentence, and samples with labels. Families whose
+# names end in _total are counters, all others gauges.
+
+Samples = float | None | Sequence[tuple[Mapping[str, str], float | None]]
+Families = Iterable[tuple[str, str, Samples]]
 
 
-class MetricFamily(NamedTuple):
-    """One family; samples : (labels, value)."""
-
-    name: str
-    kind: str
-    text: str
-    samples: Sequence[tuple[Mapping[str, str], float]]
-
-
-def gauge(name: str, text: str, value: float | None, labels: Mapping[str, str] | None = None) -> MetricFamily:
-    """A family of one sample; without a value, of none."""
-    return MetricFamily(name, "gauge", text, [] if value is None else [(labels or {}, float(value))])
-
-
-def exposition(metrics: Iterable[MetricFamily]) -> str:
-    """The families as a monitor reads them; those without samples are left out."""
+def exposition(families: Families) -> str:
+    """The families as a monitor reads them; samples without a value, and families without samples, are left out."""
     lines = []
-    for metric in metrics:
-        if not metric.samples:
-            continue
-        text = metric.text.replace("\\", "\\\\").replace("\n", "\\n")
-        lines += [f"# HELP {metric.name} {text}", f"# TYPE {metric.name} {metric.kind}"]
-        for labels, value in metric.samples:
-            inside = ",".join(f'{name}="{_escaped(label)}"' for name, label in labels.items())
-            lines.append(f"{metric.name}{{{inside}}} {value!r}" if inside else f"{metric.name} {value!r}")
+    for name, text, given in families:
+        pairs = given if isinstance(given, Sequence) else [({}, given)]
+        samples = [(labels, float(value)) for labels, value in pairs if value is not None]
+        if samples:
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP {name} {_escaped(text)}", f"# TYPE {name} {kind}"]
+        for labels, value in samples:
+            inside = ",".join(f'{label}="{_escaped(said)}"' for label, said in labels.items())
+            lines.append(f"{name}{{{inside}}} {value!r}" if inside else f"{name} {value!r}")
     return "\n".join(lines) + "\n"
 
 
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -6,19 +6,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
 from ...errors import ArgumentError, FedLSAError
 from ...theory.privacy import delta_left, epsilon_of
 from .. import chain
 from ..chain import ChainHead
+from ..coordinator.run_summary import number
 from ..folder.config import SiteFolder, certificate_warnings
-from ..protocol.records import VERSION, printable
+from ..protocol.records import printable
 from ..site.ledger import Ledger
 from ..site.policy import Policy, explain, waiting
-from .coordinator_state import number
-from .http_pages import MetricFamily, PageState, gauge
+from .http_pages import Families, PageState
 
 SHOWN_ENTRIES = 80
 SHOWN_RESULTS = 20
@@ -46,25 +45,20 @@ class SiteState(PageState):
         self._verified: dict[str, Any] = {}
         self._verify_again = 0.0
 
-    def _latest_run(self, now: dict[str, Any]) -> str | None:
-        return now["entries"][0]["run"] if now["entries"] else None
-
-    def _families(self, now: dict[str, Any]) -> list[MetricFamily]:
-        totals, budget, ledger = now["totals"], now["budget"], now["ledger"]
-        return [
-            gauge("fedlsa_up", "Whether the site tries to take part.", now["status"] != "dead"),
-            gauge("fedlsa_site_connected", "Whether the coordinator is reached.", now["connected"]),
-            gauge("fedlsa_site_ledger_whole", "Whether the ledger's chain is whole.", ledger["whole"]),
-            gauge("fedlsa_site_waiting_runs", "Runs that wait for a person.", len(now["waiting"])),
-            gauge("fedlsa_certificates_expiring", "Certificates that end within 30 days.", len(now["certificates"])),
-            _counter("answers", "Answers that left, of every kind.", totals["answers"]),
-            _counter("refusals", "Orders refused.", now["refusals"]),
-            _counter("runs", "Runs taken part in.", totals["runs"]),
-            _counter("rounds", "Rounds answered.", totals["rounds"]),
-            _counter("numbers", "Numbers that left.", ledger["numbers"]),
-            gauge("fedlsa_site_epsilon_spent", "Privacy spent.", budget and budget["spent"]),
-            gauge("fedlsa_site_epsilon_budget", "Privacy that may be spent in all.", budget and budget["total"]),
-        ]
+    def _families(self, now: dict[str, Any]) -> Families:
+        totals, budget, ledger = now["totals"], now["budget"] or {}, now["ledger"]
+        yield "fedlsa_up", "Whether the site tries to take part.", now["status"] != "dead"
+        yield "fedlsa_site_connected", "Whether the coordinator is reached.", now["connected"]
+        yield "fedlsa_site_ledger_whole", "Whether the ledger's chain is whole.", ledger["whole"]
+        yield "fedlsa_site_waiting_runs", "Runs that wait for a person.", len(now["waiting"])
+        yield "fedlsa_certificates_expiring", "Certificates that end within 30 days.", len(now["certificates"])
+        yield "fedlsa_site_answers_total", "Answers that left, of every kind.", totals["answers"]
+        yield "fedlsa_site_refusals_total", "Orders refused.", now["refusals"]
+        yield "fedlsa_site_runs_total", "Runs taken part in.", totals["runs"]
+        yield "fedlsa_site_rounds_total", "Rounds answered.", totals["rounds"]
+        yield "fedlsa_site_numbers_total", "Numbers that left.", ledger["numbers"]
+        yield "fedlsa_site_epsilon_spent", "Privacy spent.", budget.get("spent")
+        yield "fedlsa_site_epsilon_budget", "Privacy that may be spent in all.", budget.get("total")
 
     def _content(self) -> dict[str, Any]:
         why, entries, waits = [], [], {}
@@ -84,15 +78,12 @@ class SiteState(PageState):
         why += [*certificates, *(f"the run {name} waits for a person" for name in waits)]
         ledger, policy = self.ledger, self.policy
         return {
-            "now": time.time(),
-            "version": metadata.version("fedlsa"),
-            "protocol": VERSION,
             "name": self.site.name,
             "network": self.site.network,
             "coordinator": f"{self.site.host}:{self.site.port}",
             "connected": connected,
-            "status": "dead" if not alive else "degraded" if why else "ok",
             "why": why,
+            "latest": entries[0]["run"] if entries else None,
             "waiting": waits,
             "totals": asdict(ledger.totals),
             "limits": {"answers": policy.most_answers, "runs": policy.most_runs},
@@ -146,10 +137,6 @@ class SiteState(PageState):
         """Those that end soon, in words."""
         here = f"{self.site.folder}/"
         return [printable(text.replace(here, ""), 300) for text in certificate_warnings(self.site)]
-
-
-def _counter(name: str, text: str, value: float) -> MetricFamily:
-    return MetricFamily(f"fedlsa_site_{name}_total", "counter", text, [({}, value)])
 
 
 def _entry(entry: dict[str, Any]) -> dict[str, Any]:
