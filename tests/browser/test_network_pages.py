@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.certificates import private_key
 from fedlsa.network.pages.coordinator_state import CoordinatorState
 from fedlsa.network.pages.site_state import SiteState
 from fedlsa.network.site.ledger import Ledger
 from fedlsa.network.site.policy import Policy
+from fedlsa.network.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "network"))
-from shown_runs import SITES, fill_ledger, round_event, write_run
+from shown_runs import SITES, add_events, fill_ledger, round_event, write_run
+from stores import put_aside
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 from make_explorer_pictures import PHONE
@@ -56,8 +59,8 @@ def shown(network):
 
 @pytest.fixture
 def ledger(site, tmp_path):
-    site.ledger.unlink(missing_ok=True)
-    return Ledger(site.ledger, tmp_path / "copy.json", site.name, private_key(site.key.read_bytes()))
+    put_aside(site.folder)
+    return Ledger(Store(site.folder), tmp_path / "copy.json", site.name, private_key(site.key.read_bytes()))
 
 
 @pytest.fixture
@@ -149,10 +152,8 @@ def test_the_page_follows_a_run_and_says_when_the_program_is_gone(network, shown
     folder = written(network, 10)
     page = look(shown[0].url)
     assert "rounds averaged 10" in text(page, "#cards")
-    with (folder / "events.jsonl").open("a") as file:
-        for k in (11, 12):
-            file.write(json.dumps(round_event(k, error=curve(k))) + "\n")
-        file.write(json.dumps({"time": time.time(), "event": "alarm", "site": "oslo", "text": "two places"}) + "\n")
+    alarm = {"time": time.time(), "event": "alarm", "site": "oslo", "text": "two places"}
+    add_events(RunFolder(folder), *(round_event(k, error=curve(k)) for k in (11, 12)), alarm)
     until(page, "#cards", "rounds averaged 12")
     assert "alarm: oslo: two places" in text(page, "#warnings")
     (folder / "result.json").write_text(json.dumps({"over": "all rounds are done"}))
@@ -168,9 +169,8 @@ def test_the_page_follows_a_run_and_says_when_the_program_is_gone(network, shown
 
 def test_hostile_words_are_text(network, shown, look):
     folder = written(network, 3, terms={"plan": HOSTILE, "rate": 0.1, "epsilon": 0.1})
-    with (folder / "events.jsonl").open("a") as file:
-        for kind in ("refused", "alarm", HOSTILE):
-            file.write(json.dumps({"time": 1.0, "event": kind, "site": HOSTILE, "text": HOSTILE}) + "\n")
+    hostile = {"time": 1.0, "site": HOSTILE, "text": HOSTILE}
+    add_events(RunFolder(folder), *({"event": kind, **hostile} for kind in ("refused", "alarm", HOSTILE)))
     page = look(shown[0].url)
     assert page.title() == "Coordinator · fedlsa"
     assert SHOWN_HOSTILE in page.inner_text("#plan")

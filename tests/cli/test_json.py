@@ -159,7 +159,7 @@ def test_json_of_network_status(printed, net):
 
 def test_json_of_network_audit(printed, net):
     said = printed("network audit", net)
-    assert said["file"].endswith("audit.jsonl")
+    assert said["file"].endswith("store.db")
     assert said["head"].startswith(f"{len(said['entries'])}:")
 
 

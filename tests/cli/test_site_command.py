@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "network"))
 
 from hostile import Hostile, gaussian_table
+from stores import change, rows
 
 
 @pytest.fixture
@@ -37,13 +38,10 @@ def test_the_ledger_is_verified_and_shown(fedlsa, site):
 
 
 def test_a_head_that_was_kept_shows_that_the_end_of_a_ledger_was_cut_off(fedlsa, site):
-    from fedlsa.network import chain
-
     site.begin()
-    head = str(chain.verify(site.site.ledger))
+    head = str(site.handler.ledger.store.verify())
     assert fedlsa("network", "ledger", site.site.folder, "--head", head)[0] == 0
-    lines = site.site.ledger.read_bytes().splitlines(keepends=True)
-    site.site.ledger.write_bytes(b"".join(lines[:-1]))
+    change(site.site.folder, "delete from chain where number = 3")
     code, _, err = fedlsa("network", "ledger", site.site.folder, "--head", head)
     assert code != 0
     assert "its end was cut off" in err
@@ -51,13 +49,12 @@ def test_a_head_that_was_kept_shows_that_the_end_of_a_ledger_was_cut_off(fedlsa,
 
 def test_a_ledger_that_was_changed_or_restored_gets_one_line(fedlsa, site):
     site.begin()
-    content = site.site.ledger.read_bytes()
     site.work()
-    site.site.ledger.write_bytes(content)
+    change(site.site.folder, "delete from chain where number = 4")
     code, out, err = fedlsa("network", "ledger", site.site.folder)
     assert (code, out) == (2, "")
     assert "lost or restored from a backup" in err
-    site.site.ledger.write_bytes(content.replace(b"the number", b"the digits"))
+    change(site.site.folder, "update chain set entry = replace(entry, 'the number', 'the digits')")
     code, out, err = fedlsa("network", "ledger", site.site.folder)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
@@ -68,9 +65,9 @@ def test_reading_the_ledger_writes_nothing(fedlsa, site):
     site.begin()
     ledger = site.handler.ledger
     ledger.copy.unlink()
-    before = site.site.ledger.read_bytes()
+    before = rows(site.site.folder, "select * from chain")
     assert fedlsa("network", "ledger", site.site.folder)[0] == 0
-    assert site.site.ledger.read_bytes() == before
+    assert rows(site.site.folder, "select * from chain") == before
     assert not ledger.copy.exists()
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import fedlsa as fl
 from fedlsa.network.carriers.grpc_site import SiteKeys, SiteLink
-from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.coordinator.runs import RunFolder, all_runs
 from fedlsa.network.folder import setup
 from fedlsa.network.processes import free_port
 from fedlsa.network.protocol.run_settings import StartOptions
@@ -195,8 +195,8 @@ class Deployment:
         texts = []
         for path in sorted(self.root.glob("*.log")):
             texts += [f"{path.name}:", *path.read_text(errors="replace").splitlines()[-8:]]
-        for path in sorted(self.network.runs.glob("*/events.jsonl")):
-            texts += [str(path), *path.read_text().splitlines()[-6:]]
+        for run in all_runs(self.network):
+            texts += [run.name, *(json.dumps(event) for _, event in list(run.events())[-6:])]
         return "\n".join(texts)
 
     def begin(self, name, rounds=6, **options):

@@ -2,6 +2,8 @@
 
 import json
 
+from fedlsa.network.coordinator.runs import RunFolder
+
 SITES = ("amsterdam", "berlin", "lisbon", "oslo")
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e\n"
 
@@ -18,11 +20,19 @@ def write_run(network, name="trial", events=(), terms=None, **files):
     folder = network.runs / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "options.json").write_text(json.dumps({"method": "scafflsa", "epsilon": 0.02, "name": name}))
-    (folder / "terms.json").write_text(json.dumps(terms or {"plan": "a plan", "rate": 0.1, "epsilon": 0.02}))
-    (folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
+    run = RunFolder(folder)
+    run.store.forget(name)
+    run.write("terms.json", terms or {"plan": "a plan", "rate": 0.1, "epsilon": 0.02})
+    add_events(run, *events)
     for file, content in files.items():
         (folder / f"{file}.json").write_text(json.dumps(content))
     return folder
+
+
+def add_events(run, *events):
+    with run.store.transaction():
+        for event in events:
+            run.store.add_event(run.name, event)
 
 
 def fill_ledger(ledger, rounds=3, rho=0.01):

@@ -387,5 +387,5 @@ def test_no_odd_order_is_more_than_refused(tmp_path):
         body = order if isinstance(order, bytes) else encode(order)
         answer = decode(world.handlers[world.victim].respond(body), Answers)
         assert answer.kind in ("refusal", "description")
-    (world.handlers[world.victim].site.state / "r.json").write_text("{}")
+    world.handlers[world.victim].files.remember("r", {})
     assert world.ask(world.victim, world.work()).kind == "refusal"  # nor does a damaged note end the process

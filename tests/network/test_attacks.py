@@ -5,7 +5,6 @@ Each attack is shown to work where the rule that stops it is not there, as far a
 
 import dataclasses
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -13,13 +12,13 @@ from hostile import VICTIM, Hostile, design, gaussian_table, statistics, write_t
 from memory_world import MemoryWorld
 from msgspec.structs import replace
 from scipy.spatial import cKDTree
+from stores import change
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, NetworkError, PolicyError
 from fedlsa.fitting.columns import Columns
 from fedlsa.fitting.rows import FeatureScale
 from fedlsa.fitting.sums import Summary
-from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment, setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.messages import Answers, Describe, Measure, Standardise, Work
@@ -32,6 +31,7 @@ from fedlsa.network.site.limits import check_coordinates
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy, allow, waiting
 from fedlsa.network.site.site_data import open_data, prepare_steps
+from fedlsa.network.store import Store
 
 
 def standardised(rows):
@@ -260,7 +260,7 @@ def test_one_set_of_coordinates_and_one_set_of_sums_in_a_run(tmp_path):
     assert np.array_equal(*(world.measure().share for _ in range(2)))  # the one that was answered, again
     other = np.array([0.3, 0.3, 0.4])
     assert world.standardise(weights=other).kind == "refusal"
-    shutil.rmtree(world.site.state)
+    change(world.site.folder, "delete from kept")
     assert world.describe().kind == "description"
     assert world.measure(spread=table.std(axis=0)[:-1] * 2).kind == "refusal"  # nor after its state was lost
     assert world.measure().kind == "measurement"
@@ -368,13 +368,13 @@ def test_the_same_round_with_another_theta_is_refused_also_after_the_state_was_l
     answer = world.answer(order)
     assert world.answer(replace(order, theta=np.zeros(6))).reason == "forgot"
     assert np.array_equal(world.answer(order).share, answer.share)
-    shutil.rmtree(world.site.state)
+    change(world.site.folder, "delete from kept")
     assert world.answer(order).kind == "refusal"  # it does not know the run
     assert world.describe().kind == "description"
     assert world.measure().kind == "measurement"
     assert np.array_equal(world.answer(order).share, answer.share)  # drawn again, from its secret
     (world.site.folder / "draws.secret").unlink()
-    shutil.rmtree(world.site.state)
+    change(world.site.folder, "delete from kept")
     world.handler = world.opened()
     world.describe()
     world.measure()
@@ -493,7 +493,7 @@ def test_counts_go_on_over_runs_names_restarts_and_lost_state(tmp_path):
         for _ in range(4):
             assert world.work().kind == "reply"
         refusal(world.work(), "most_rounds")
-        shutil.rmtree(world.site.state)
+        change(world.site.folder, "delete from kept")
         world.handler = world.opened(most_runs=3, most_rounds=4, most_answers=30)
     refusal(world.describe(token="d"), "most_runs")
     assert world.handler.ledger.totals.answers == 21
@@ -557,13 +557,13 @@ def test_every_answer_has_an_entry_and_nothing_leaves_when_the_disk_is_full(tmp_
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
     world.work()
-    kinds = [entry["asked"] for entry in chain.entries(world.site.ledger)]
+    kinds = [entry["asked"] for entry in world.handler.ledger.store.entries()]
     assert kinds == ["describe", "standardise", "measure", "work"]
 
-    def full(path, entry):
+    def full(store, entry):
         raise NetworkError("cannot write to the log: no space left on device")
 
-    monkeypatch.setattr(chain, "append", full)
+    monkeypatch.setattr(Store, "append", full)
     for answer in (world.work(), world.finish(), world.describe()):
         assert answer.kind == "refusal"
         assert "no space left" in answer.text

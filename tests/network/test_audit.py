@@ -4,14 +4,15 @@ import hashlib
 import json
 
 import pytest
+from stores import change
 
 from fedlsa.cli import main
 from fedlsa.errors import ArgumentError, NetworkError
-from fedlsa.network import audit, chain
-from fedlsa.network.audit import AUDIT, AuditedCarrier, note, report
-from fedlsa.network.coordinator import runs
+from fedlsa.network import audit
+from fedlsa.network.audit import AuditedCarrier, note, report
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
+from fedlsa.network.store import STORE, Store
 
 SITES = ("a", "b", "c")
 
@@ -33,7 +34,7 @@ class Post:
 
 
 def entries(folder):
-    return list(chain.entries(folder / AUDIT))
+    return list(Store(folder).entries())
 
 
 def test_orders_are_written_down_before_they_are_sent_and_answers_when_they_came(tmp_path):
@@ -56,8 +57,8 @@ def test_orders_are_written_down_before_they_are_sent_and_answers_when_they_came
 
 def test_nothing_is_sent_that_cannot_be_written_down(tmp_path):
     post = Post(SITES)
-    (tmp_path / AUDIT).mkdir()
-    with pytest.raises(NetworkError, match="cannot write to the log"):
+    (tmp_path / STORE).mkdir()
+    with pytest.raises(NetworkError, match="cannot write to"):
         list(AuditedCarrier(post, tmp_path).ask({"a": b"order"}, 1.0))
     assert post.seen is None
 
@@ -88,23 +89,14 @@ def test_settings_refusals_and_alarms_of_a_run_are_in_the_audit_log(tmp_path):
     assert len(list(run.events())) == 5
 
 
-def test_the_events_of_a_run_stay_small_and_keep_the_plan(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "EVENTS_BYTES", 2000)
+def test_a_site_that_is_refused_for_ever_fills_neither_log_nor_events(tmp_path):
     run = RunFolder(tmp_path / "runs" / "trial")
-    run.folder.mkdir(parents=True)
-    run.note("planned", text="a plan", rounds=300)
-    seen, place = [], 0
-    for k in range(300):
-        run.note("round", round=k, averages=k)
-        new = list(run.events(place))
-        seen += [event for _, event in new]
-        place = new[-1][0] if new else place
-    assert sum(f.stat().st_size for f in run.folder.glob("events*")) < 5000
-    assert next(e["event"] for _, e in run.events()) == "planned"
-    rounds = [e["round"] for e in seen if e["event"] == "round"]
-    assert rounds == sorted(set(rounds))
-    assert len(rounds) > 250  # who looks after every event misses at most the last one of a file
-    assert run.folder.joinpath("events.old.jsonl").exists()
+    for k in range(600):
+        run.note("refused", site="a", round=k, text=f"wrong shape {k}")
+    run.note("refused", site="b", text="late")
+    log = [(e["site"], e["times"]) for e in entries(tmp_path)]
+    assert log == [("a", k) for k in [*range(1, 21), 32, 64, 128, 256, 512]] + [("b", 1)]
+    assert len(list(run.events())) == len(log)
 
 
 @pytest.fixture(scope="module")
@@ -127,16 +119,14 @@ def test_the_command_verifies_the_log_and_names_what_is_wrong(network, capsys):
         assert main(["network", "audit", str(network.folder), "--last", str(last)]) == 0
         said = capsys.readouterr().out
         assert [k for k in range(3) if f"a; alarm {k}" in said] == list(range(max(0, 3 - last), 3))
-    path = network.folder / AUDIT
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:2]))
+    change(network.folder, "create table aside as select * from chain", "delete from chain where number > 2")
     capsys.readouterr()
     assert main(["network", "audit", str(network.folder), "--head", head]) != 0
     assert "its end was cut off" in " ".join(capsys.readouterr().err.split())
-    path.write_bytes(lines[0] + lines[1].replace(b"alarm 1", b"alarm 9") + lines[2])
+    change(network.folder, "update chain set entry = replace(entry, 'alarm 1', 'alarm 9')")
     assert main(["network", "audit", str(network.folder)]) != 0
     assert "changed by hand" in " ".join(capsys.readouterr().err.split())
-    path.write_bytes(b"".join(lines))
+    change(network.folder, "delete from chain", "insert into chain select * from aside")
     with pytest.raises(ArgumentError, match="a head must be"):
         report(network.folder, "nonsense")
 

@@ -16,8 +16,6 @@ from authority import Authority
 from deployment import D, after_round, deployed, keys, limit_file_size, link, many_sockets
 
 from fedlsa.errors import NetworkError
-from fedlsa.network import chain
-from fedlsa.network.audit import AUDIT
 from fedlsa.network.carriers.grpc_site import SiteKeys
 from fedlsa.network.carriers.signed import SignedSite
 from fedlsa.network.folder import certificates, setup
@@ -27,6 +25,7 @@ from fedlsa.network.protocol.records import decode
 from fedlsa.network.site import join as joining
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.site_data import open_data
+from fedlsa.network.store import Store
 
 pytestmark = pytest.mark.long  # real processes, killed and started again
 ROUNDS = 60  # so many that what happens in a run happens before its end, also where rounds are short
@@ -212,11 +211,9 @@ def test_a_full_disk_at_the_coordinator_or_at_a_site_is_survived(it, undisturbed
 
 def test_a_damaged_state_ends_the_run_with_a_sentence_and_the_next_one_begins(it):
     run = it.begin("damaged", rounds=400)
-    it.until(lambda: (run.folder / "state.npz").exists(), "a state was stored")
+    it.until(run.stored, "a state was stored")
     it.serve.kill()
-    path = run.folder / "state.npz"
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
+    run.store.put("damaged", "state", run.stored()[:100])
     it.serve.start()
     it.until(lambda: run.over, "the run is over")
     assert "damaged" in run.read("failed.json")["error"]
@@ -259,7 +256,7 @@ def test_everybody_is_well_at_the_end(it, undisturbed, proxy):
 
 
 def test_the_audit_log_and_the_ledgers_are_whole_after_all_that_was_killed(it):
-    log = list(chain.entries(it.network.folder / AUDIT))
+    log = list(Store(it.network.folder).entries())
     assert {"orders", "answers", "approved", "planned", "finished"} <= {entry["event"] for entry in log}
     for folder in it.folders.values():
-        assert chain.verify(folder.ledger).number > 0
+        assert Store(folder.folder).verify().number > 0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from memory_world import MemoryWorld, by_hand
 from msgspec.structs import replace
+from stores import change, put_aside
 
 from fedlsa.errors import NetworkError, SiteDataError
 from fedlsa.network.coordinator.run_loop import complete_run
@@ -35,7 +36,7 @@ def test_a_living_site_that_loses_its_state_folder_comes_back_into_the_run(tmp_p
     def lose(site, answer):
         if site == "site-2" and answer.kind == "reply" and answer.round == 3 and not lost:
             lost.append(site)
-            shutil.rmtree(world.folder(site) / "state")
+            change(world.folder(site), "delete from kept")
             return None
         return answer
 
@@ -100,7 +101,7 @@ def test_receipts_are_kept_by_the_coordinator_and_given_back(tmp_path):
     ledger = world.handler("site-1").ledger
     assert (said["number"], said["answers"]) == (ledger.head.number, ledger.totals.answers)
     shutil.rmtree(tmp_path / "copies")
-    ledger.path.unlink()  # ledger and copy are lost, the coordinator's receipt is not
+    put_aside(world.folder("site-1"))  # ledger and copy are lost, the coordinator's receipt is not
     complete_run(world.network, world.start(**by_hand(2, local="means", name="second")), world)
     again = world.handler("site-1").ledger
     assert again.totals.runs == 2

@@ -70,7 +70,7 @@ def test_secrets_have_mode_600_and_folders_700_whatever_the_umask(tmp_path):
     finally:
         os.umask(before)
     closed = {p.relative_to(network.folder).as_posix() for p in network.folder.rglob("*") if mode(p) == 0o600}
-    assert closed == SECRETS | {"audit.jsonl", "audit.jsonl.lock"}
+    assert closed == SECRETS | {"store.db"}
     folders = [network.folder, *(p for p in network.folder.rglob("*") if p.is_dir()), site.folder]
     assert {mode(p) for p in folders} == {0o700}
     assert {p.name for p in site.folder.iterdir() if mode(p) == 0o600} == {"site.key", "mask.key"}

@@ -1,6 +1,5 @@
 """Upgrades: another protocol is refused on both sides with a sentence that says which to upgrade; so are old runs."""
 
-import json
 from importlib import metadata
 
 import pytest
@@ -93,9 +92,8 @@ def test_a_run_keeps_the_version_that_began_it(run):
 )
 def test_a_run_of_another_protocol_ends_with_a_sentence_and_its_files_stay(run, kept):
     network, folder = run
-    path = folder.folder / "version.json"
-    path.unlink() if kept is None else path.write_text(json.dumps(kept))
-    (folder.folder / "state.npz").write_bytes(b"of another version")
+    folder.write("version.json", kept)
+    folder.store.put("trial", "state", b"of another version")
 
     class Nobody:
         def present(self):
@@ -106,7 +104,7 @@ def test_a_run_of_another_protocol_ends_with_a_sentence_and_its_files_stay(run, 
     assert "the run trial was begun by fedlsa" in why
     assert f"this is fedlsa {processes.program()} (protocol {VERSION})" in why
     assert "finish it with that version, or start a new run" in why
-    assert (folder.folder / "state.npz").read_bytes() == b"of another version"
+    assert folder.stored() == b"of another version"
     with pytest.raises(NetworkError, match="was begun by"):
         processes.check_stamp("trial", kept)
 

@@ -14,7 +14,6 @@ from .. import checks
 from ..errors import ArgumentError, NetworkError
 from ..fitting import Regression, site_problem
 from ..network import audit as audit_log
-from ..network import chain
 from ..network.coordinator import runs
 from ..network.disk import write_json
 from ..network.folder.config import Network, SiteFolder
@@ -22,6 +21,7 @@ from ..network.pages.http_pages import PagePlace
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
 from ..network.site import ledger as site_ledger
 from ..network.site import policy
+from ..network.store import ChainHead, Store
 from ..theory.privacy import LOCAL, UNITS, check_unit
 from ..theory.private_plans import PrivacyBudget, affordable, least_error
 from .enrolment_command import SITE_PANEL, Folder, network
@@ -335,7 +335,7 @@ def ledger(
 ) -> None:
     """Verify a site's ledger, a hash chain, and show what was asked, what left, and what is spent."""
     if head is not None:
-        chain.verify(SiteFolder.load(folder).ledger, chain.ChainHead.from_text(head))
+        Store(SiteFolder.load(folder).folder).verify(ChainHead.from_text(head))
     if json:
         print_json(**site_ledger.ledger_facts(folder))
         return

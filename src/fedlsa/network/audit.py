@@ -1,5 +1,5 @@
-"""The coordinator's audit log, audit.jsonl in its folder: a hash chain (chain.py) of what it sent, took, refused and
-settled, and of whom it approved, so that it can be shown afterwards what was asked of whom, and when.
+"""The coordinator's audit log, the hash chain of its folder (store.py): what it sent, took, refused and settled, and
+whom it approved, so that it can be shown afterwards what was asked of whom, and when.
 
 Orders are written down before they are sent, as digests of the very bytes, signature included: whoever kept an order
 can show that it is the one that was sent, and the log itself holds no number of anybody's.
@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import chain
 from .carriers import Carrier
-from .chain import ChainHead
 from .folder.config import Network
 from .protocol.records import printable
+from .store import ChainHead, Store
 
-AUDIT = "audit.jsonl"
 AUDITED_EVENTS = ("planned", "resumed", "refused", "alarm", "failed", "finished")  # of a run; see RunFolder.note
 SITES_PER_ENTRY = 400  # digests in one entry
 MAX_TEXT = 1000
@@ -30,7 +28,7 @@ class AuditedCarrier:
     """A carrier whose orders and answers are written down; run : whose they are, for people."""
 
     def __init__(self, carrier: Carrier, folder: Path, run: str = "") -> None:
-        self.carrier, self.path, self.run = carrier, folder / AUDIT, run
+        self.carrier, self.store, self.run = carrier, Store(folder), run
 
     def present(self) -> tuple[str, ...]:
         """The sites that can be reached now."""
@@ -51,10 +49,10 @@ class AuditedCarrier:
         sites = list(digests)
         for start in range(0, max(1, len(sites)), SITES_PER_ENTRY):
             part = {site: digests[site] for site in sites[start : start + SITES_PER_ENTRY]}
-            chain.append(self.path, {"event": event, "run": self.run, "sites": part})
+            self.store.append({"event": event, "run": self.run, "sites": part})
         for start in range(0, len(silent), SITES_PER_ENTRY):
             absent = list(silent[start : start + SITES_PER_ENTRY])
-            chain.append(self.path, {"event": "no answer", "run": self.run, "from": absent})
+            self.store.append({"event": "no answer", "run": self.run, "from": absent})
 
 
 def digest(message: bytes) -> str:
@@ -62,17 +60,21 @@ def digest(message: bytes) -> str:
     return hashlib.sha256(message).hexdigest()
 
 
+def entry_of(event: str, **content: str | int | float | None) -> dict[str, Any]:
+    """An entry that says what a person or a run did. Texts are cut to a line."""
+    return {"event": event} | {n: printable(v, MAX_TEXT) if isinstance(v, str) else v for n, v in content.items()}
+
+
 def note(folder: Path, event: str, **content: str | int | float | None) -> None:
-    """Write down something that a person or a run did; folder : the coordinator's. Texts are cut to a line."""
-    plain = {name: printable(v, MAX_TEXT) if isinstance(v, str) else v for name, v in content.items()}
-    chain.append(folder / AUDIT, {"event": event, **plain})
+    """Write down something that was done; folder : the coordinator's."""
+    Store(folder).append(entry_of(event, **content))
 
 
 def contents(folder: Path | str, kept: str | None = None) -> dict[str, Any]:
     """Verify the audit log, as `report` does: its file, its head and every entry, for programs."""
-    path = Network.load(folder).folder / AUDIT
-    head = chain.verify(path, None if kept is None else ChainHead.from_text(kept))
-    return {"file": str(path), "head": str(head), "entries": list(chain.entries(path))}
+    store = Store(Network.load(folder).folder)
+    head = store.verify(None if kept is None else ChainHead.from_text(kept))
+    return {"file": str(store.path), "head": str(head), "entries": list(store.entries())}
 
 
 def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[str]:
@@ -80,18 +82,15 @@ def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[
 
     kept : a head from before, NUMBER:HASH; a log that no longer holds it is a NetworkError
     """
-    path = Network.load(folder).folder / AUDIT
-    head = chain.verify(path, None if kept is None else ChainHead.from_text(kept))
-    counts: dict[str, int] = {}
-    recent: deque[dict[str, Any]] = deque(maxlen=last)
-    for entry in chain.entries(path):
-        counts[str(entry.get("event"))] = counts.get(str(entry.get("event")), 0) + 1
-        recent.append(entry)
-    out = [_line(entry) for entry in recent]
+    store = Store(Network.load(folder).folder)
+    head = store.verify(None if kept is None else ChainHead.from_text(kept))
+    counts = Counter(str(entry.get("event")) for entry in store.entries())
     told = ", ".join(f"{n} {printable(event, 40)}" for event, n in sorted(counts.items())) or "nothing yet"
-    out.append(f"{path}: {head.number} entries, each holds the one before it ({told})")
-    out.append(f"keep this elsewhere, and give it back with --head: {head}")
-    return out
+    return [
+        *map(_line, store.last(last)),
+        f"{store.path}: {head.number} entries, each holds the one before it ({told})",
+        f"keep this elsewhere, and give it back with --head: {head}",
+    ]
 
 
 def _line(entry: dict[str, Any]) -> str:

@@ -1,14 +1,12 @@
 """Files that survive a power cut, and files that only their owner may read.
 
-States are npz without pickle, with a checksum. All is written whole and synced, folder included, before we go on. A
-secret has mode 600 from its first byte, and is refused when it has become open.
+All is written whole and synced, folder included, before we go on. A secret has mode 600 from its first byte, and is
+refused when it has become open. What changes as runs go on is in a database (store.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import json
 import os
 import secrets
@@ -17,14 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from .. import checks
-from ..errors import NetworkError, ResultFileError
+from ..errors import NetworkError
 from ..files import reason, sync_folder, write
 
-Arrays = dict[str, np.ndarray[Any, Any]]
-CHECKSUM = "checksum"
 SECRET = 0o600  # only its owner reads and writes it
 OTHERS = 0o077  # what a group and everybody else may do
 CHECKED = os.name == "posix"  # elsewhere modes mean little
@@ -102,38 +95,3 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return content
-
-
-def save_state(path: str | Path, arrays: Arrays) -> None:
-    """Write arrays to a file, atomically; when this returns, a power cut does not take them back."""
-    target = checks.path("path", path)
-    if CHECKSUM in arrays or any(a.dtype.hasobject for a in arrays.values()):
-        raise ResultFileError(f"cannot write state {target}: names and dtypes must be plain")
-    file = io.BytesIO()
-    np.savez(file, **{CHECKSUM: np.frombuffer(_digest(arrays), np.uint8)}, **arrays)  # type: ignore[arg-type]
-    write(target, file.getbuffer(), "state", mode=SECRET)  # a control variate is the site's own
-
-
-def load_state(path: str | Path) -> Arrays | None:
-    """The arrays of a file that `save_state` wrote; None if there is no file; a damaged one is a ResultFileError."""
-    target = checks.path("path", path)
-    try:
-        with np.load(target, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        return None
-    except Exception as error:  # the readers of zip and npy raise errors of many kinds on damaged bytes
-        raise ResultFileError(f"the state {target} is damaged: {reason(error)}") from None
-    stored = arrays.pop(CHECKSUM, None)
-    if stored is None or stored.tobytes() != _digest(arrays):
-        raise ResultFileError(f"the state {target} is damaged: its checksum does not fit")
-    return arrays
-
-
-def _digest(arrays: Arrays) -> bytes:
-    """Over names, dtypes, shapes and bytes."""
-    digest = hashlib.blake2b(digest_size=32)
-    for name in sorted(arrays):
-        value = arrays[name]
-        digest.update(f"{name} {value.dtype.str} {value.shape};".encode() + value.tobytes())
-    return digest.digest()

@@ -1,52 +1,54 @@
-"""A run's folder at the coordinator: what was asked, where it stands, what came of it. All commands read
-these files, and what is seen of a run comes from its events.
+"""A run at the coordinator: what was asked, where it stands, what came of it. All commands read it, and what is seen of
+a run comes from its events.
 
-runs/EXPERIMENT/options.json   what `fedlsa network start` asked for; version.json: of the program that began it
-                token          by which sites tell it from an earlier run of the same name
-                events.jsonl   one line per thing that happened, for the display and for people; when it has grown
-                               it becomes events.old.jsonl (what counts is in the audit log as well: audit.py)
-                terms.json     names of coefficients, the run's coordinates, the plan: known after all sites were heard
-                state.npz      the server's state (server.py), stored after every round
-                stop           there once `fedlsa network stop` was called
+runs/EXPERIMENT/options.json   what `fedlsa network start` asked for
                 result.json    there once the run is over; failed.json: there once it cannot go on
+
+All else is in the coordinator's store (store.py), by the run's name: the version of the program that began it, the
+token by which sites tell it from an earlier run of the same name, certificates, terms (names of coefficients, the run's
+coordinates, the plan), the server's state after every round (server.py), events, and whether it was asked to stop.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ...errors import NetworkError
+from ...errors import MessageError, NetworkError, ResultFileError
 from .. import audit
-from ..disk import load_state, read_json, save_state, write_json
+from ..disk import read_json, write_json
 from ..folder.config import Network
 from ..processes import stamp
 from ..protocol.records import decode, encode
 from ..protocol.run_settings import StartOptions
 from ..protocol.server import ServerState
+from ..store import Store
 
 EVENTS_POLL = 0.25  # seconds between looks for new events
-LAST_BYTES = 2**16  # of the events, in which the last one lies
-EVENTS_BYTES = 32 * 2**20  # a hundred thousand rounds of a few sites
+FILES = ("options.json", "result.json", "failed.json")  # that people read
+EACH_REFUSAL = 20  # of a site in a run is written down; then every power of two, with their number
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One experiment's folder."""
+    """One experiment."""
 
     folder: Path
 
     @property
     def name(self) -> str:
         return self.folder.name
+
+    @cached_property
+    def store(self) -> Store:
+        """Of the coordinator."""
+        return Store(self.folder.parent.parent)
 
     @classmethod
     def create(cls, network: Network, options: StartOptions) -> RunFolder:
@@ -58,7 +60,8 @@ class RunFolder:
         if run.folder.exists():
             raise NetworkError(f"name must be that of a new run; {run.name} exists already in {network.runs}")
         run.folder.mkdir(parents=True)
-        (run.folder / "token").write_text(secrets.token_hex(8), encoding="utf-8")
+        run.store.forget(run.name)  # of an earlier run, whose folder is gone
+        run.write("token", secrets.token_hex(8))
         run.write("version.json", stamp())
         run.write("options.json", asdict(options))
         return run
@@ -66,63 +69,36 @@ class RunFolder:
     @property
     def token(self) -> str:
         """By which sites tell this run from an earlier one of the same name."""
-        return (self.folder / "token").read_text(encoding="utf-8")
+        return str(self.read("token"))
 
     def options(self) -> StartOptions:
         """What was asked for."""
         return StartOptions.from_text((self.folder / "options.json").read_text(encoding="utf-8"))
 
     def note(self, event: str, **content: Any) -> None:
-        """Add a line to the events, and before that to the network's audit log where it counts."""
-        if event in audit.AUDITED_EVENTS:
-            told = {name: content[name] for name in ("site", "round", "text") if name in content} | {"run": self.name}
-            audit.note(self.folder.parent.parent, event, **told)
-        line = json.dumps({"time": round(time.time(), 3), "event": event, **content})
-        path = self.folder / "events.jsonl"
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            grown = file.tell() > EVENTS_BYTES
-        if grown:
-            plan = [old for _, old in self.events() if old.get("event") == "planned"][-1:]
-            os.replace(path, path.with_name("events.old.jsonl"))
-            path.write_text("".join(json.dumps(old) + "\n" for old in plan), encoding="utf-8")
+        """Add to the events, and where it counts to the network's audit log: both or none.
+
+        A site that is refused again and again does not fill the disk: refusals beyond the first are counted.
+        """
+        with self.store.transaction():
+            if event == "refused":
+                counter = f"refused {content.get('site')}"
+                content["times"] = times = (self.read(counter) or 0) + 1
+                self.write(counter, times)
+                if times > EACH_REFUSAL and times & (times - 1):
+                    return
+            if event in audit.AUDITED_EVENTS:
+                told = {name: content[name] for name in ("site", "round", "text", "times") if name in content}
+                self.store.append(audit.entry_of(event, run=self.name, **told))
+            self.store.add_event(self.name, {"time": round(time.time(), 3), "event": event, **content})
 
     def events(self, start: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(place after it, event) for each whole line from a place on; a line still being written is left for later.
-
-        A place beyond the end means that the file has grown too long and was begun anew.
-        """
-        try:
-            with (self.folder / "events.jsonl").open("rb") as file:
-                file.seek(start := start if start <= file.seek(0, os.SEEK_END) else 0)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        return
-                    start += len(line)
-                    try:
-                        yield start, json.loads(line)
-                    except ValueError:  # a line cut short by a power cut
-                        continue
-        except FileNotFoundError:
-            return
+        """(place after it, event) for each event from a place on."""
+        return self.store.events(self.name, start)
 
     def last_text(self) -> str | None:
         """What the last event says."""
-        last = None
-        for _, event in self.events(self._last_place()):
-            last = event.get("text")
-        return last
-
-    def _last_place(self) -> int:
-        """Where the last event or two begin."""
-        try:
-            with (self.folder / "events.jsonl").open("rb") as file:
-                start = max(file.seek(0, os.SEEK_END) - LAST_BYTES, 0)
-                file.seek(start)
-                return start + (len(file.readline()) if start else 0)
-        except FileNotFoundError:
-            return 0
+        return (self.store.last_event(self.name) or {}).get("text")
 
     def follow(self) -> Iterator[list[dict[str, Any]]]:
         """New events, again and again, until the run is over and all of them have been seen."""
@@ -136,20 +112,29 @@ class RunFolder:
 
     def load(self) -> ServerState | None:
         """The stored state; None before the first."""
-        arrays = load_state(self.folder / "state.npz")
-        return None if arrays is None else decode(arrays["state"].tobytes(), ServerState)
+        try:
+            return None if (content := self.stored()) is None else decode(content, ServerState)
+        except MessageError as error:
+            raise ResultFileError(f"the state of the run {self.name} is damaged: {error}") from None
+
+    def stored(self) -> bytes | None:
+        """The stored state as it is written."""
+        return self.store.get(self.name, "state")
 
     def save(self, state: ServerState) -> None:
         """Store the state; when this returns it is on the disk."""
-        save_state(self.folder / "state.npz", {"state": np.frombuffer(encode(state), np.uint8)})
+        self.store.put(self.name, "state", encode(state))
 
-    def read(self, name: str) -> dict[str, Any] | None:
-        """One of the JSON files, or None."""
-        return read_json(self.folder / name)
+    def read(self, name: str) -> Any:
+        """What was written under a name, or None."""
+        return read_json(self.folder / name) if name in FILES else self.store.get_json(self.name, name)
 
-    def write(self, name: str, content: dict[str, Any]) -> None:
-        """Store one of the JSON files; with result.json the run is over."""
-        write_json(self.folder / name, content, "a run's file")
+    def write(self, name: str, content: Any) -> None:
+        """Keep something; with result.json the run is over."""
+        if name in FILES:
+            write_json(self.folder / name, content, "a run's file")
+        else:
+            self.store.put_json(self.name, name, content)
 
     def fail(self, why: str) -> None:
         """The run cannot go on, and trying again would not help."""
@@ -159,16 +144,16 @@ class RunFolder:
     @property
     def over(self) -> bool:
         """Whether it has ended, well or not."""
-        return any((self.folder / name).exists() for name in ("result.json", "failed.json"))
+        return any((self.folder / name).exists() for name in FILES[1:])
 
     @property
     def stopping(self) -> bool:
         """Whether it was asked to stop."""
-        return (self.folder / "stop").exists()
+        return self.read("stop") is not None
 
     def ask_to_stop(self) -> None:
         """The run ends after the round that is open."""
-        (self.folder / "stop").touch()
+        self.write("stop", True)
 
 
 def all_runs(network: Network) -> list[RunFolder]:

@@ -228,15 +228,15 @@ class Attempts:
     """How often in a row the same trouble was met at the same place of a run."""
 
     say: Callable[[str], None]
-    last: tuple[str, int] = ("", 0)
+    last: tuple[str, bytes | None] = ("", None)
     count: int = 0
 
     def after(self, error: Exception, run: RunFolder | None) -> float:
         """Say what the trouble is, once; the seconds to wait. A run is given up where trying again does not help."""
-        text, place = f"{type(error).__name__}: {error}", 0
+        text, place = f"{type(error).__name__}: {error}", None
         if run is not None:
-            with suppress(OSError):
-                place = os.stat(run.folder / "state.npz").st_mtime_ns
+            with suppress(FedLSAError):
+                place = run.stored()
         self.count = self.count + 1 if (text, place) == self.last else 1
         self.last = text, place
         known = may_pass(error) or isinstance(error, FedLSAError)

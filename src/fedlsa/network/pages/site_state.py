@@ -9,14 +9,12 @@ from dataclasses import asdict
 from typing import Any
 
 from ...errors import ArgumentError, FedLSAError
-from ...theory.privacy import delta_left, epsilon_of
-from .. import chain
-from ..chain import ChainHead
 from ..coordinator.run_summary import number
 from ..folder.config import SiteFolder, certificate_warnings
 from ..protocol.records import printable
-from ..site.ledger import Ledger
+from ..site.ledger import Ledger, epsilon_spent
 from ..site.policy import Policy, explain, waiting
+from ..store import ChainHead
 from .http_pages import Families, PageState
 
 SHOWN_ENTRIES = 80
@@ -63,7 +61,7 @@ class SiteState(PageState):
     def _content(self) -> dict[str, Any]:
         why, entries, waits = [], [], {}
         try:
-            entries = [_entry(entry) for entry in chain.last(self.site.ledger, SHOWN_ENTRIES)][::-1]
+            entries = [_entry(entry) for entry in self.ledger.store.last(SHOWN_ENTRIES)][::-1]
             waits = waiting(self.site.folder)
         except (FedLSAError, OSError) as error:
             why.append(printable(error, 300))
@@ -102,7 +100,7 @@ class SiteState(PageState):
         if policy.privacy == "none":
             return None
         try:
-            spent = epsilon_of(totals.rho, delta_left(policy.privacy, policy.delta, totals.noised))
+            spent = epsilon_spent(policy, totals)
         except ArgumentError:  # the tails of so many answers have used up delta
             spent = policy.epsilon
         return {"unit": policy.privacy, "delta": policy.delta, "total": policy.epsilon, "spent": number(spent)}
@@ -114,7 +112,7 @@ class SiteState(PageState):
             return
         numbers, last = 0, ChainHead()
         try:
-            for entry in chain.entries(self.site.ledger):
+            for entry in self.ledger.store.entries():
                 last = ChainHead(entry["number"], entry["hash"])
                 numbers += entry["numbers"] if type(entry.get("numbers")) is int else 0
             whole = last.number >= head.number

@@ -1,6 +1,6 @@
 """The site's ledger: what was asked, what left, what it cost in privacy. Nothing leaves the site without an entry.
 
-It is a hash chain (network/chain.py) in the site's folder. Its totals are kept in a second place outside that folder,
+It is the hash chain of the site's folder (network/store.py). Its totals are kept in a second place outside that folder,
 and every answer carries a receipt with them, signed by the site, that the coordinator keeps and gives back when a run
 begins. Where the chain is behind its copy or a receipt, it has been lost or restored from a backup: then the larger
 totals count from there on, the runs of before are closed, and the fact is an entry of its own.
@@ -14,27 +14,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
+import socket
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from ...errors import ArgumentError, FedLSAError, NetworkError, PolicyError
+from ...errors import ArgumentError, FedLSAError, MessageError, NetworkError, PolicyError
 from ...files import reason, write
 from ...fitting.row_sizes import RowSizes
 from ...fitting.tasks import Regression, Task
 from ...theory.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
-from .. import chain, disk
-from ..chain import ChainHead, entries
+from .. import disk
 from ..folder.config import SiteFolder
 from ..protocol.client import ClientState
 from ..protocol.messages import Work
-from ..protocol.records import Message, encode, is_signed, printable, sign_bytes
+from ..protocol.records import Message, decode, encode, is_signed, printable, sign_bytes
 from ..protocol.run_settings import RunTerms
+from ..store import ChainHead, Store, old_entries
 from .limits import check_steps, refused, ridge_of
 from .policy import Policy
 
@@ -43,29 +44,44 @@ from .policy import Policy
 
 @dataclass(frozen=True)
 class LedgerTotals:
-    """Over all runs. rho : spent by answers with noise (privacy.py), of which there are `noised`."""
+    """Over all runs. rho : spent by answers with noise (privacy.py), of which there are `noised`.
+
+    noised_site, rho_site : the part of them whose noise hides the whole table. It hides each row as well, so `rho` is
+    what single rows have spent. What the other answers tell of the whole table has no bound.
+    """
 
     answers: int = 0
     runs: int = 0
     rounds: int = 0
     noised: int = 0
     rho: float = 0.0
+    noised_site: int = 0
+    rho_site: float = 0.0
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> LedgerTotals:
-        """From JSON that somebody else may have written."""
-        values = {name: content[name] for name in ("answers", "runs", "rounds", "noised")}
-        rho = content["rho"]
-        if any(type(v) is not int or not 0 <= v < 2**53 for v in values.values()):
-            raise ValueError("counts must be integers of at least 0")
-        if type(rho) not in (int, float) or not 0 <= rho < float("inf"):
-            raise ValueError("rho must be at least 0")
-        return cls(**values, rho=float(rho))
+        """From JSON that somebody else may have written; older totals do not know what noise was for."""
+        values = {name: content[name] for name in ("answers", "runs", "rounds", "noised", "rho")}
+        values |= {name: content.get(name, 0) for name in ("noised_site", "rho_site")}
+        for name, value in values.items():
+            if type(value) not in (int, float) or not 0 <= value < 2**53 or (name[:3] != "rho" and value % 1):
+                raise ValueError(f"{name} must be at least 0")
+        return cls(**values)
 
     def combined(self, other: LedgerTotals, both: bool) -> LedgerTotals:
         """The larger of each, or with `both` their sums: for two branches of one past, of which each was answered."""
         pairs = {name: (value, asdict(other)[name]) for name, value in asdict(self).items()}
         return LedgerTotals(**{name: sum(pair) if both else max(pair) for name, pair in pairs.items()})
+
+    def with_noise(self, rho: float, unit: str) -> LedgerTotals:
+        """After one more answer with noise for this unit."""
+        out = replace(self, noised=self.noised + 1, rho=self.rho + rho)
+        return replace(out, noised_site=self.noised_site + 1, rho_site=self.rho_site + rho) if unit == "site" else out
+
+    @property
+    def hides_site(self) -> bool:
+        """Whether all noise was for the whole table; else nothing can be promised about it any more."""
+        return self.noised == self.noised_site
 
 
 RECEIPT = b"fedlsa receipt\n"  # stands before what is signed
@@ -120,12 +136,13 @@ class RunEntry:
 class Ledger:
     """The ledger of one site, opened: verified to its last entry, compared with its copy."""
 
-    def __init__(self, path: Path, copy: Path, site: str, key: Any = None) -> None:
+    def __init__(self, store: Store, copy: Path, site: str, key: Any = None) -> None:
         """copy : the file outside the site's folder; key : the site's private key (ECDSA), for receipts.
 
         Without a key the ledger is read and nothing is written: another process may be at work on it.
         """
-        self.path, self.copy, self.site, self.key = path, copy, site, key
+        self.store, self.copy, self.site, self.key = store, copy, site, key
+        self._held = None if key is None else hold_copy(copy, store.path.parent)
         kept = self._read_copy()  # first: a process that writes is never behind its copy
         self.totals, self.head = LedgerTotals(), ChainHead()
         self.budget: float | None = None  # the rho that may be spent in all, which receipts tell
@@ -138,10 +155,15 @@ class Ledger:
         self.seen: set[str] = set()  # refusals that are entered, and receipts that have been compared
         self.refusals, self.covered = 0, 0  # covered : number of the last entry whose totals were taken over
         try:
-            for entry in chain.entries(path):
-                self._fold(entry)
+            self._catch_up()
+            before = store.path.with_name("ledger.jsonl")  # of a version that had no store
+            if self.head.number == 0 and before.exists():
+                if key is not None:
+                    store.take_over(old_entries(before))
+                for entry in old_entries(before):
+                    self._fold(entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise NetworkError(f"{path} holds an entry that is not of this version: {printable(error)}") from None
+            raise NetworkError(f"{store.path} holds an entry that is not of this version: {printable(error)}") from None
         except NetworkError as error:
             raise NetworkError(
                 f"{error}. Nothing is answered with a damaged ledger: put it back from a backup, or put it aside "
@@ -207,14 +229,31 @@ class Ledger:
 
     # inside
 
-    def _append(self, entry: dict[str, Any]) -> None:
-        self._fold(chain.append(self.path, entry))
+    def _append(self, entry: dict[str, Any], compared: ChainHead | None = None) -> None:
+        """Write an entry and then the copy, which must be as this folder left it; compared : what it may be too."""
+        self._catch_up()
+        kept = self._read_copy()
+        if kept is not None and kept[0] != compared and not self._knows(kept[0]):
+            raise NetworkError(
+                f"{kept[2]} was written by another process meanwhile: there are two copies of this site's folder, and "
+                "each would spend its whole budget. End the other one, and join again: what both have spent counts"
+            )
+        self._fold(self.store.append(entry))
         self._write_copy()
+
+    def _catch_up(self) -> None:
+        """Take in the entries that others made in this folder."""
+        for entry in self.store.entries(self.head):
+            self._fold(entry)
+
+    def _knows(self, kept: ChainHead) -> bool:
+        """Whether the chain holds an entry, or what was kept of it has been taken over."""
+        return str(kept) in self.seen or kept.hash in self.hashes[kept.number - 1 : kept.number] or kept.number == 0
 
     def _fold(self, entry: Mapping[str, Any]) -> None:
         """One more entry, in the totals."""
         self.head = ChainHead(entry["number"], entry["hash"])
-        self.hashes.append(entry["hash"])
+        self.hashes.append(self.head.hash)
         t = self.totals
         if entry["asked"] == RESTORED:
             self.totals = LedgerTotals.read(entry["raised"])
@@ -239,8 +278,8 @@ class Ledger:
             t = replace(t, runs=t.runs + 1)
         known = self.runs[token]
         if not entry.get("again"):
-            rho = float(entry.get("rho", 0.0))
-            t = replace(t, rounds=t.rounds + (asked == "work"), rho=t.rho + rho, noised=t.noised + (rho > 0))
+            t = replace(t, rounds=t.rounds + (asked == "work"))
+            t = t.with_noise(float(entry["rho"]), entry["unit"]) if entry.get("rho") else t
             known.rounds += asked == "work"
         self.totals = replace(t, answers=t.answers + 1)
         known.terms = entry.get("terms", known.terms)
@@ -267,8 +306,6 @@ class Ledger:
     def _read_copy(self) -> tuple[ChainHead, LedgerTotals, str, dict[str, Any]] | None:
         """What the copy says; None where there is none."""
         try:
-            if self.key is not None:
-                self.copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             kept = json.loads(self.copy.read_bytes())
             head, totals = ChainHead.from_text(f"{kept['number']}:{kept['hash']}"), LedgerTotals.read(kept["totals"])
             rest = {name: [str(entry) for entry in kept[name]] for name in ("tokens", "groups")}
@@ -284,15 +321,13 @@ class Ledger:
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FedLSAError):
             raise NetworkError(
-                f"the copy of the ledger's totals {self.copy} is damaged; where the ledger {self.path} itself is whole "
-                "and was never restored, remove the copy: it is written anew"
+                f"the copy of the ledger's totals {self.copy} is damaged; where the ledger {self.store.path} itself is "
+                "whole and was never restored, remove the copy: it is written anew"
             ) from None
 
     def _compare(self, kept: ChainHead, totals: LedgerTotals, where: str, rest: Mapping[str, Any]) -> None:
         """Raise the totals where the chain does not hold an entry that it once held; rest : what else was kept."""
-        if kept.number == 0 or str(kept) in self.seen:
-            return
-        if kept.number <= self.head.number and self.hashes[kept.number - 1] == kept.hash:
+        if self._knows(kept):
             return
         larger = self.totals.combined(totals, both=False)
         if kept.number <= self.covered and larger == self.totals:
@@ -301,15 +336,16 @@ class Ledger:
         raised = self.totals.combined(totals, both=True) if branched else larger
         if self.key is None:
             raise NetworkError(
-                f"the ledger {self.path} does not hold entry {kept.number} of {where}: it was lost or restored from a "
-                "backup. When the site joins again, the larger totals are taken over"
+                f"the ledger {self.store.path} does not hold entry {kept.number} of {where}: it was lost or restored "
+                "from a backup. When the site joins again, the larger totals are taken over"
             )
         self._append(
             {
                 "asked": RESTORED, "left": "nothing", "kept": str(kept), "raised": asdict(raised),
                 "tokens": [], "groups": [], "roster": {}, "table": None, **rest,
                 "text": f"the ledger does not hold entry {kept.number} of {where}: it was lost or restored",
-            }
+            },
+            compared=kept,
         )  # fmt: skip
 
 
@@ -319,22 +355,114 @@ def copy_place(folder: str, network: str, site: str) -> Path:
     return (Path(folder) if folder else home) / f"{network}-{site}.ledger.json"
 
 
+def hold_copy(copy: Path, folder: Path) -> IO[str]:
+    """A lock beside the copy that says who writes it, for as long as it is open; two copies of a site are refused."""
+    import fcntl
+
+    own = f"{socket.gethostname()} {folder.resolve()}"
+    try:
+        copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.fdopen(os.open(copy.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, disk.SECRET), "r+")
+    except OSError as error:
+        raise NetworkError(
+            f"the copy of the ledger's totals {copy} must be readable: {reason(error)}; ledger_copy of policy.toml "
+            "names another folder"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if (holder := lock.read()) == own:  # another process of this very folder is refused elsewhere (join.pid)
+            return lock
+        lock.close()
+        host, _, where = printable(holder, 500).partition(" ")
+        raise NetworkError(
+            f"this site takes part already, on {host} from {where}: two copies of its folder would each spend the "
+            "whole budget. End that one, or go on with it"
+        ) from None
+    lock.truncate(0)
+    lock.write(own)
+    lock.flush()
+    return lock
+
+
+# What a site keeps of a run: in its store what it was told (terms, coordinates, weights) and its state (client.py), in
+# results/EXPERIMENT.json the estimate, when the run is over.
+
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a site keeps of its runs."""
+
+    site: SiteFolder
+    store: Store
+    say: Callable[[str], None]
+
+    def note(self, experiment: str) -> dict[str, Any] | None:
+        """What the site has been told of a run; a damaged note is none."""
+        try:
+            found: dict[str, Any] | None = self.store.get_json(experiment, "note")
+        except ValueError:
+            return None
+        return found
+
+    def remember(self, experiment: str, note: dict[str, Any]) -> None:
+        """Write the note."""
+        self.store.put_json(experiment, "note", note)
+
+    def state(self, experiment: str) -> ClientState | None:
+        """The stored state; with a damaged one the site begins again, as one that forgot."""
+        content = self.store.get(experiment, "state")
+        try:
+            return None if content is None else decode(content, ClientState)
+        except MessageError as error:
+            self.say(f"the state of the run {experiment} is damaged: {error}")
+            return None
+
+    def keep(self, experiment: str, old: ClientState | None, new: ClientState | None) -> None:
+        """Keep a state that has changed: it is on the disk with the next entry of the ledger."""
+        if new is not None and new is not old:
+            self.store.stage(experiment, "state", encode(new))
+
+    def forget(self, experiment: str) -> None:
+        """Remove what is kept of a run, for another one of the same name."""
+        self.store.forget(experiment)
+
+    def write_result(self, experiment: str, content: dict[str, Any]) -> None:
+        """Write the estimate of a run."""
+        self.site.results.mkdir(exist_ok=True)
+        disk.write_json(self.site.results / f"{experiment}.json", content, "a result")
+
+    def draws_secret(self) -> bytes:
+        """The secret from which the site draws its rows; made at first, of mode 600."""
+        path = self.site.folder / "draws.secret"
+        if not path.exists():
+            disk.create(path, secrets.token_bytes(SECRET_BYTES), secret=True)
+        content = disk.check_secret(path, "the site's secret for draws").read_bytes()
+        if len(content) != SECRET_BYTES:
+            raise NetworkError(f"the site's secret for draws {path} is damaged; remove it, and a new one is made")
+        return content
+
+
 # The ledger for people: verified, its last entries, and what has been spent.
 
 
 def ledger_report(folder: Path | str, last: int = 20) -> list[str]:
     """Verify a site's ledger against its chain and its copy, and say what it holds."""
-    site, policy, ledger = _opened(folder)
-    out = [_line(entry) for entry in deque(entries(site.ledger), maxlen=last)] if last else []
-    t = ledger.totals
-    out.append(f"{site.ledger}: {ledger.head.number} entries, each holds the one before it; its copy agrees")
+    policy, ledger = _opened(folder)
+    t, spent = ledger.totals, epsilon_spent(policy, ledger.totals)
+    out = [_line(entry) for entry in ledger.store.last(last)]
+    out.append(f"{ledger.store.path}: {ledger.head.number} entries, each holds the one before it; its copy agrees")
     out.append(
         f"in all: {t.answers} answers of {policy.most_answers}, {t.runs} runs of {policy.most_runs}, "
         f"{t.rounds} rounds, {ledger.refusals} refusals"
     )
-    if policy.privacy != "none":
+    if policy.privacy != "none" and spent is None:
+        out.append(f"privacy ({policy.privacy}): {NO_PROMISE}")
+    elif policy.privacy != "none":
         out.append(
-            f"privacy ({policy.privacy}): epsilon {_spent(policy, ledger):.4g} of {policy.epsilon:g} is spent, "
+            f"privacy ({policy.privacy}): epsilon {spent:.4g} of {policy.epsilon:g} is spent, "
             f"at delta {policy.delta:g}, by {t.noised} answers with noise"
         )
     return [*out, f"keep this elsewhere: {ledger.head}"]
@@ -342,21 +470,16 @@ def ledger_report(folder: Path | str, last: int = 20) -> list[str]:
 
 def ledger_facts(folder: Path | str) -> dict[str, Any]:
     """The same for programs, with every entry."""
-    site, policy, ledger = _opened(folder)
+    policy, ledger = _opened(folder)
     content: dict[str, Any] = {"head": str(ledger.head), "totals": asdict(ledger.totals), "refusals": ledger.refusals}
-    content |= {"epsilon_spent": None if policy.privacy == "none" else _spent(policy, ledger)}
-    return content | {"peers": ledger.roster, "entries": list(entries(site.ledger))}
+    content |= {"epsilon_spent": epsilon_spent(policy, ledger.totals)}
+    return content | {"peers": ledger.roster, "entries": list(ledger.store.entries())}
 
 
-def _opened(folder: Path | str) -> tuple[SiteFolder, Policy, Ledger]:
+def _opened(folder: Path | str) -> tuple[Policy, Ledger]:
     site = SiteFolder.load(folder)
     policy = Policy.load(site.policy)
-    return site, policy, Ledger(site.ledger, copy_place(policy.ledger_copy, site.network, site.name), site.name)
-
-
-def _spent(policy: Policy, ledger: Ledger) -> float:
-    t = ledger.totals
-    return epsilon_of(t.rho, delta_left(policy.privacy, policy.delta, t.noised))
+    return policy, Ledger(Store(site.folder), copy_place(policy.ledger_copy, site.network, site.name), site.name)
 
 
 def _line(entry: dict[str, Any]) -> str:
@@ -434,15 +557,30 @@ def cost(work: Work, terms: RunTerms, site: SiteFolder, rows: int, state: Client
     )  # fmt: skip
 
 
+NO_PROMISE = (
+    "answers have left whose noise hides single rows only, and what they tell of the whole table has no bound; "
+    "privacy = record counts them"
+)
+
+
+def epsilon_spent(policy: Policy, totals: LedgerTotals, answers: int = 0, rho: float = 0.0) -> float | None:
+    """The epsilon that all answers together have spent, and so many more would, each of this rho; None: no bound."""
+    if policy.privacy == "none" or (policy.privacy == "site" and not totals.hides_site):
+        return None
+    left = delta_left(policy.privacy, policy.delta, totals.noised + answers)
+    return epsilon_of(totals.rho + answers * rho, left)
+
+
 def check_budget(policy: Policy, totals: LedgerTotals, rho: float, answers: int = 1) -> None:
     """Refuse what would spend more than the policy allows over all runs."""
     if policy.privacy == "none":
         return
-    left = delta_left(policy.privacy, policy.delta, totals.noised + answers)
-    would = epsilon_of(totals.rho + answers * rho, left)
+    would = epsilon_spent(policy, totals, answers, rho)
+    if would is None:
+        raise refused("privacy", NO_PROMISE)
     if would > policy.epsilon:
         raise refused(
             "epsilon",
-            f"{policy.epsilon:g} may be spent in all; {epsilon_of(totals.rho, left):.3g} is, and {answers} more "
-            f"answer{'s' * (answers > 1)} would make it {would:.3g}",
+            f"{policy.epsilon:g} may be spent in all; {epsilon_spent(policy, totals, answers):.3g} is, and {answers} "
+            f"more answer{'s' * (answers > 1)} would make it {would:.3g}",
         )

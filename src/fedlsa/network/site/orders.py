@@ -1,8 +1,8 @@
 """A site's answers: an order comes in, an answer goes out, as far as the policy allows and with an entry in the ledger.
 
 A site does what five orders say and nothing else: no code comes over the wire, and a run about another task than the
-one the site agreed to is refused. What must not be forgotten is on the disk before an answer leaves: first the state,
-then the entry in the ledger, so that nothing ever leaves without one.
+one the site agreed to is refused. What must not be forgotten is on the disk before an answer leaves: the state and the
+entry in the ledger, in one transaction, so that nothing ever leaves without one.
 
 Refusals tell nothing of the data but what the policy says they may: what is too long for a sum is cut, and what goes
 wrong in reading the table stays in the site's log.
@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,11 +22,10 @@ import numpy as np
 from msgspec.structs import replace as changed
 
 from ...checks import Floats
-from ...errors import FedLSAError, MessageError, NetworkError, PolicyError, ResultFileError, SiteDataError
+from ...errors import FedLSAError, MessageError, PolicyError, SiteDataError
 from ...fitting.row_sizes import StepLimits
 from ...fitting.rows import FeatureScale
 from ...theory.privacy import discrete_gaussian, rho_for
-from ..disk import check_secret, create, load_state, read_json, save_state, write_json
 from ..folder.certificates import SiteIdentity, check_site, mask_key, private_key
 from ..folder.config import SiteFolder, task_text
 from ..protocol.agreed_design import AgreedDesign, plan_sums, scale_sums
@@ -53,9 +49,10 @@ from ..protocol.messages import (
 from ..protocol.records import decode, encode, printable
 from ..protocol.ring import STATISTICS, pair_secret, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
+from ..store import Store
 from . import limits
 from .facts import SiteTable, TableView, measure
-from .ledger import Ledger, check_noise, check_round, copy_place, digest_of
+from .ledger import Ledger, RunFiles, check_noise, check_round, copy_place, digest_of
 from .limits import refused
 from .policy import ApprovalMissing, Policy, check_approved, plain_fingerprint
 from .site_data import SiteData, scale_from_json, scale_to_json
@@ -130,90 +127,6 @@ def _others(terms: RunTerms, site: SiteFolder) -> dict[str, SiteIdentity]:
     return out
 
 
-# What a site keeps of a run.
-#
-# <site's folder>/state/EXPERIMENT.json   what the run is: its terms, the run's coordinates, the sites' weights
-# <site's folder>/state/EXPERIMENT.npz    the control variate and the last answer (client.py)
-# <site's folder>/results/EXPERIMENT.json the estimate, when the run is over
-# <site's folder>/draws.secret            the site's own randomness
-
-SECRET_BYTES = 32
-
-
-@dataclass(frozen=True)
-class RunFiles:
-    """The files of a site's runs; a folder that was lost is made again."""
-
-    site: SiteFolder
-    say: Callable[[str], None]
-    latest: dict[tuple[str, int, int], ClientState] = field(default_factory=dict)  # one, as of a file as it was written
-
-    def _path(self, experiment: str, kind: str) -> Path:
-        self.site.state.mkdir(exist_ok=True, mode=0o700)
-        return self.site.state / f"{experiment}.{kind}"
-
-    def note(self, experiment: str) -> dict[str, Any] | None:
-        """What the site has been told of a run; a damaged note is none."""
-        try:
-            return read_json(self._path(experiment, "json"))
-        except ValueError:
-            return None
-
-    def remember(self, experiment: str, note: dict[str, Any]) -> None:
-        """Write the note."""
-        write_json(self._path(experiment, "json"), note, "a site's note")
-
-    def state(self, experiment: str) -> ClientState | None:
-        """The stored state; a damaged one is put aside, and the site begins again as one that forgot."""
-        path = self._path(experiment, "npz")
-        key = _key(path)
-        if key in self.latest:
-            return self.latest[key]
-        try:
-            arrays = load_state(path)
-        except ResultFileError as error:
-            os.replace(path, path.with_suffix(".damaged"))
-            self.say(str(error))
-            return None
-        return None if arrays is None else decode(arrays["state"].tobytes(), ClientState)
-
-    def store(self, experiment: str, old: ClientState | None, new: ClientState | None) -> None:
-        """Write a state that has changed, to the disk."""
-        if new is not None and new is not old:
-            path = self._path(experiment, "npz")
-            save_state(path, {"state": np.frombuffer(encode(new), np.uint8)})
-            self.latest.clear()
-            self.latest[_key(path)] = new
-
-    def forget(self, experiment: str) -> None:
-        """Remove the state of a run, for another one of the same name."""
-        self._path(experiment, "npz").unlink(missing_ok=True)
-
-    def write_result(self, experiment: str, content: dict[str, Any]) -> None:
-        """Write the estimate of a run."""
-        self.site.results.mkdir(exist_ok=True)
-        write_json(self.site.results / f"{experiment}.json", content, "a result")
-
-    def draws_secret(self) -> bytes:
-        """The secret from which the site draws its rows; made at first, of mode 600."""
-        path = self.site.folder / "draws.secret"
-        if not path.exists():
-            create(path, secrets.token_bytes(SECRET_BYTES), secret=True)
-        content = check_secret(path, "the site's secret for draws").read_bytes()
-        if len(content) != SECRET_BYTES:
-            raise NetworkError(f"the site's secret for draws {path} is damaged; remove it, and a new one is made")
-        return content
-
-
-def _key(path: Path) -> tuple[str, int, int]:
-    """What tells a file from another of the same name: files are replaced, never changed."""
-    try:
-        there = path.stat()
-    except OSError:
-        return str(path), 0, 0
-    return str(path), there.st_ino, there.st_mtime_ns
-
-
 @dataclass(frozen=True)
 class OpenRun:
     """What a site knows of the run of an order. note : as RunFiles keeps it; groups : of sites whose sums it tells of.
@@ -243,10 +156,11 @@ class OrderHandler:
         self.site, self.say = site, say
         self.policy = policy or Policy.load(site.policy)
         place = copy_place(self.policy.ledger_copy, site.network, site.name)
-        self.ledger = Ledger(site.ledger, place, site.name, private_key(site.key.read_bytes()))
+        store = Store(site.folder)
+        self.ledger = Ledger(store, place, site.name, private_key(site.key.read_bytes()))
         if self.policy.privacy != "none":
             self.ledger.budget = rho_for(self.policy.epsilon, self.policy.delta)
-        self.files = RunFiles(site, say)
+        self.files = RunFiles(site, store, say)
         self.table = SiteTable(site, data, self.files.draws_secret())
         self.pairs: dict[str, Mapping[str, bytes]] = {}  # secrets with the other sites, of the latest run
 
@@ -385,7 +299,7 @@ class OrderHandler:
             receipt = self.ledger.refuse(message.experiment, message.kind, str(error))
             about = message.experiment, message.generation, message.round
             return Refusal(*about, "forgot", str(error), receipt=receipt)
-        self.files.store(message.experiment, state, new)
+        self.files.keep(message.experiment, state, new)
         what = "how far the model moved" + (", with noise" if terms.coding.noise is not None else "")
         return self._enter(answer, terms.token, message, what, label, more)
 
@@ -404,7 +318,7 @@ class OrderHandler:
             known.check_open()
         new, answer = client_finish(opened.state, message, opened.run)
         self.ledger.check_label(label, digest_of(answer))
-        self.files.store(message.experiment, opened.state, new)
+        self.files.keep(message.experiment, opened.state, new)
         self.files.write_result(message.experiment, out)
         more = {"numbers": len(message.theta), "closed": "it is over", "order": whole, "groups": opened.groups}
         return self._enter(answer, terms.token, message, "the control variate", label, more)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
 import textwrap
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,9 +19,9 @@ from ...files import reason
 from ...fitting.formulas import parse_formula
 from ...fitting.row_sizes import LARGEST_STEP, LEAST_LOCAL_STEPS
 from ...fitting.tasks import Regression, Task
-from ..disk import read_json, write_json
 from ..protocol.records import printable
 from ..protocol.run_settings import RunTerms, plain_name
+from ..store import Store
 
 POLICY_VERSION = 1
 ANY_COLUMN = "*"
@@ -266,7 +267,6 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
 
 # Runs that a person must allow: what waits is shown, and what is allowed is these terms and no others.
 
-FILE = "approvals.json"
 MOST_WAITING = 20  # the oldest is forgotten: who asks under many names shall not fill the disk
 
 
@@ -276,32 +276,30 @@ class ApprovalMissing(PolicyError):
 
 def check_approved(folder: Path, run: str, digest: str, terms: RunTerms) -> None:
     """Refuse a run that nobody has allowed, and note that it waits; digest : of its terms."""
-    known = _read(folder)
-    if known["allowed"].get(run) == digest:
-        return
-    if known["waiting"].get(run, {}).get("terms") != digest:
-        waiting = {name: entry for name, entry in known["waiting"].items() if name != run}
-        waiting[run] = {"terms": digest, "words": in_words(terms)}
-        known["waiting"] = dict(list(waiting.items())[-MOST_WAITING:])
-        _write(folder, known)
+    with _approvals(folder) as known:
+        if known["allowed"].get(run) == digest:
+            return
+        if known["waiting"].get(run, {}).get("terms") != digest:
+            waiting = {name: entry for name, entry in known["waiting"].items() if name != run}
+            waiting[run] = {"terms": digest, "words": in_words(terms)}
+            known["waiting"] = dict(list(waiting.items())[-MOST_WAITING:])
     raise ApprovalMissing(f"a person at this site must allow the run {run} first (fedlsa network allow)")
 
 
 def waiting(folder: Path) -> dict[str, list[str]]:
     """The runs that wait for a person, each with what it asks for."""
-    return {name: list(entry["words"]) for name, entry in _read(folder)["waiting"].items()}
+    return {name: list(entry["words"]) for name, entry in _read(Store(folder))["waiting"].items()}
 
 
 def allow(folder: Path, run: str) -> list[str]:
     """Allow a run that waits, on the terms it came with, and return these in words."""
     plain_name("run", run)
-    known = _read(folder)
-    entry = known["waiting"].pop(run, None)
-    if entry is None:
-        names = ", ".join(known["waiting"]) or "none"
-        raise NetworkError(f"the run {run} does not wait for anybody; those that do: {names}")
-    known["allowed"][run] = entry["terms"]
-    _write(folder, known)
+    with _approvals(folder) as known:
+        entry = known["waiting"].pop(run, None)
+        if entry is None:
+            names = ", ".join(known["waiting"]) or "none"
+            raise NetworkError(f"the run {run} does not wait for anybody; those that do: {names}")
+        known["allowed"][run] = entry["terms"]
     return list(entry["words"])
 
 
@@ -323,16 +321,15 @@ def in_words(terms: RunTerms) -> list[str]:
     return [printable(line, 2000) for line in out]
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    path = folder / FILE
-    try:
-        known = read_json(path) or {"waiting": {}, "allowed": {}}
-        if not isinstance(known["waiting"], dict) or not isinstance(known["allowed"], dict):
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise NetworkError(f"{path} is damaged; remove it, and allow again what is to run") from None
-    return known
+@contextlib.contextmanager
+def _approvals(folder: Path) -> Iterator[dict[str, Any]]:
+    """What waits and what is allowed, to be changed: no other process can in the meantime."""
+    store = Store(folder)
+    with store.transaction():
+        known = _read(store)
+        yield known
+        store.put_json("", "approvals", known)
 
 
-def _write(folder: Path, known: dict[str, Any]) -> None:
-    write_json(folder / FILE, known, "the runs that are allowed")
+def _read(store: Store) -> dict[str, Any]:
+    return store.get_json("", "approvals") or {"waiting": {}, "allowed": {}}
