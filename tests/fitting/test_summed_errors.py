@@ -15,7 +15,7 @@ from fedlsa.fitting.summed_errors import (
     PooledSystem,
     RowCounts,
     ScorePoint,
-    convergence_note,
+    convergence_notes,
     fields_of_fit,
     score_sums,
     solution_point,
@@ -71,7 +71,7 @@ class Sums:
     def all_coefficients(self, theta):
         d, scale = self.data.scale.dim, self.data.scale
         system = PooledSystem.read(self.total(lambda p, w: system_sums(p(), theta, self.penalty, w)), d)
-        at = solution_point(self.task, self.counts, system, theta)
+        at = solution_point(self.counts, system, theta, self.data.coefficients)
         total = self.total(lambda p, w: score_sums(p, at, self.penalty, w))
         return fields_of_fit(self.task, scale, self.counts, at, total, range(d), system)
 
@@ -128,9 +128,12 @@ def test_a_direction_brings_its_coefficient_to_the_solution(sites):
 
 
 def test_a_run_that_ended_far_from_the_solution_is_said_to():
-    theta, error = np.array([1.0, 2.0]), np.array([0.1, np.nan])
-    assert convergence_note(theta, theta + 1e-3, error) == ""
-    assert "0.5 standard errors" in convergence_note(theta, theta + np.array([0.05, 9.0]), error)
+    theta, covariance = np.array([1.0, 2.0]), np.diag([0.01, np.nan])
+    assert convergence_notes(theta, theta + 1e-3, covariance, 0.001) == ()
+    far, unsettled = convergence_notes(theta, theta + np.array([0.05, 9.0]), covariance, 0.2)
+    assert "0.5 standard errors" in far
+    assert "about 20% of their size" in unsettled
+    assert "rounds do not show" in convergence_notes(theta, theta, covariance, 1.0)[0]
 
 
 def test_what_is_known_of_some_coefficients_can_be_tested(sites):

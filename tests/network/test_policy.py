@@ -125,6 +125,7 @@ BAD = {  # of every entry: values of a wrong type, values out of range
     "delta": (PART[0], [*PART[1], 1]),
     "noiseless_sums": FLAG,
     "share_moments": FLAG,
+    "share_scores": FLAG,
     "approve_runs": FLAG,
     "ledger_copy": ([3, None, ["a"]], ["a\0b"]),
 }

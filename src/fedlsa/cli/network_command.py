@@ -28,7 +28,7 @@ from .enrolment_command import SITE_PANEL, Folder, network
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
 from .outputs import Outputs, print_json
 from .problem_options import share
-from .task_options import BY_HAND, EPSILON, REGRESSION_TASK, VALUE_TASK, chosen_task, site_files
+from .task_options import BY_HAND, EPSILON, REGRESSION_TASK, VALUE_TASK, chosen_task, names, site_files
 
 NETWORK_HELP = """Run the same recursion across real sites.
 
@@ -52,6 +52,11 @@ RUN: Words = {
     **BY_HAND,
     "local": Option("What a step uses: rows at random, or the site's means.", names=LOCAL),
     "seed": "Of who takes part, and of the lengths of scaffnew's rounds; rows are drawn by the sites.",
+    "errors_of": Option(
+        "Coefficients that get standard errors by rounds of their own, a,b or repeated, where sites share no scores.",
+        kind=list[str] | None,
+        read=names,
+    ),
     "max_weight": Option("Largest share of one site in the average.", shown="a half, of three sites or more"),
     "name": "Of the experiment, for status, stop and result.",
 }
@@ -84,7 +89,9 @@ MESSAGES: Words = {
     "row_clip": "For the unit record: longest step of a single row, over the step size.",
     "quantise": Option("Bits of a number sent: 8 or 16.", shown="64"),
 }
-START = Options(StartOptions, {"Run": RUN, "Who takes part": PARTICIPATION, "What sites send": MESSAGES})
+START = Options(
+    StartOptions, {"Run": RUN, "Who takes part": PARTICIPATION, "What sites send": MESSAGES}, {"errors_of": None}
+)
 BUDGET_EXAMPLES = (
     "fedlsa network budget like-*.csv --target charges --privacy 1 --unit record --row-clip 10",
     "fedlsa network budget --sites 10 --coefficients 8 --clip 1 --max-rounds 60 --privacy 1",

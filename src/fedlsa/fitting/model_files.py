@@ -55,7 +55,7 @@ def read_model(path: Path, kind: type, features: Any = None) -> Any:
             content["task"].pop("covariance", None)
             content["cluster"] = content["task"].pop("cluster", None)
         task = task_from_plain(content.pop("task"), path, features)
-        out = kind(task=task, **_typed_fields(kind, {k: v for k, v in content.items() if k not in HEADER}))
+        out = kind(task=task, **typed_fields(kind, {k: v for k, v in content.items() if k not in HEADER}))
         d = len(out.names)
         if out.theta.shape != (d,) or out.covariance.shape != (d, d):
             raise ValueError(f"{d} names for coefficients of shape {out.theta.shape}")
@@ -136,7 +136,7 @@ def task_from_plain(content: dict[str, Any], path: Path, features: Any = None) -
     return TASKS[content["kind"]](**given)
 
 
-def _typed_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
+def typed_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
     """Entries of a dataclass, each as its annotation wants it."""
     kinds = get_type_hints(kind)
     return {name: _typed(kinds[name], value) for name, value in content.items()}
@@ -156,7 +156,7 @@ def _typed(kind: Any, value: Any) -> Any:
         return tuple(_typed(get_args(kind)[0], v) for v in value)
     if get_origin(kind) is dict:
         return {k: _typed(get_args(kind)[1], v) for k, v in value.items()}
-    return kind(**_typed_fields(kind, value)) if isinstance(kind, type) and is_dataclass(kind) else value
+    return kind(**typed_fields(kind, value)) if isinstance(kind, type) and is_dataclass(kind) else value
 
 
 def _numbers(value: Any) -> Any:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import eigh
 
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
@@ -27,9 +28,11 @@ from .covariance import alone_text, root_of_sandwich, sandwiches
 from .error_sources import explained
 from .rows import FeatureScale, Piece
 from .scores import CovarianceKind, ScorePass, SharedSolution
-from .sums import Systems, penalty_of
+from .sums import Systems, check_determined, penalty_of
 from .tasks import Regression
 
+ROUNDING = 1e-6  # relative, of a site's part in the system of all
+UNSETTLED = 0.01  # relative, of a standard error: what is more is said
 FAR = 0.1  # standard errors: a run that ends further from the data's solution says so
 Pieces = Callable[[], Iterable[Piece]]  # the rows of one site in the run's coordinates, from the first on
 
@@ -94,6 +97,8 @@ def score_sums(pieces: Pieces, at: ScorePoint, penalty: Floats, weight: float) -
     systems = Systems.of(pieces(), ["this site"], penalty)
     A = np.eye(d) if at.A is None else at.A
     of = SharedSolution(at.kind, A, at.theta, np.empty((0, d)), penalty, at.spread)
+    if at.A is not None and not eigh(weight * systems.A[0], at.A, eigvals_only=True)[-1] <= 1 + ROUNDING:
+        raise SiteDataError("the system of all sites must hold this site's own part; it does not")
     found = ScorePass(of, 0, systems, np.array([weight])).run(pieces())
     sums, n = found.sums, int(systems.n[0])
     for row in sums.alone.values():
@@ -122,9 +127,10 @@ class RowCounts:
         return bool(np.ptp(share) <= 1e-12 * share.max())
 
 
-def solution_point(task: Regression, counts: RowCounts, system: PooledSystem, theta: Floats) -> ScorePoint:
+def solution_point(counts: RowCounts, system: PooledSystem, theta: Floats, names: Sequence[str]) -> ScorePoint:
     """The data's own solution, from where a run ended, and what the scores are to tell there."""
     d = len(theta)
+    check_determined(system.A, names, counts.n)
     if counts.n <= d:
         raise SiteDataError(f"error bars need more rows than coefficients, {d}; all sites together have {counts.n}")
     spread = None if counts.equal else np.asarray(np.linalg.pinv(system.shares, hermitian=True), np.float64)
@@ -132,7 +138,7 @@ def solution_point(task: Regression, counts: RowCounts, system: PooledSystem, th
 
 
 def fields_of_fit(
-    task: Regression, scale: FeatureScale, counts: RowCounts, at: ScorePoint, total: Sequence[float],
+    task: Regression, scale: FeatureScale, counts: RowCounts, at: ScorePoint, total: Floats,
     chosen: Sequence[int], system: PooledSystem | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The fields of a Fit that the second sum gives: coefficients, covariance, how well the model fits.
@@ -174,13 +180,20 @@ def fields_of_fit(
     }
 
 
-def convergence_note(theta: Floats, protocol: Floats, error: Floats) -> str:
-    """What to say of a run that ended far from the solution, in standard errors; "" where it did not."""
+def convergence_notes(theta: Floats, protocol: Floats, covariance: Floats, slack: float) -> tuple[str, ...]:
+    """What to say of a run that ended far from the solution theta, or whose directions had not settled.
+
+    protocol : (d,), where it ended; covariance : (d, d); slack : the relative error of directions, about
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
-        off = float(np.nanmax(np.abs(protocol - theta) / error, initial=0.0))
-    if not off > FAR:
-        return ""
-    return (
-        f"the run has not converged: it ended {off:.2g} standard errors from the solution of all sites' data, which "
-        "the coefficients here are; more rounds, or smaller steps, bring it nearer"
-    )
+        off = float(np.nanmax(np.abs(protocol - theta) / np.sqrt(np.diag(covariance)), initial=0.0))
+    out = []
+    if off > FAR:
+        out.append(
+            f"the run has not converged: it ended {off:.2g} standard errors from the solution of all sites' data, "
+            "which coefficients with a standard error are here; more rounds, or smaller steps, bring it nearer"
+        )
+    if slack > UNSETTLED:
+        about = f"about {slack:.0%} of their size" if slack < 1 else "an amount that rounds do not show"
+        out.append(f"the rounds for standard errors had not settled: they may be off by {about}")
+    return tuple(out)

@@ -251,9 +251,7 @@ class Systems:
         names : of the features. Those that determine one another are an error that names them.
         """
         A, b = np.tensordot(weights, self.A, 1), weights @ self.b
-        free = null_space(A)
-        if len(free):
-            raise SiteDataError(_undetermined(free, names, int(self.n.sum())))
+        check_determined(A, names, int(self.n.sum()))
         return A, np.asarray(np.linalg.solve(A, b), np.float64)
 
     def without(self, weights: Floats, A: Floats, theta: Floats) -> Floats:
@@ -327,6 +325,13 @@ def null_space(A: Floats) -> Floats:
     """(k, d): k independent directions with A x = 0 up to rounding errors, none for a regular matrix."""
     _, values, directions = np.linalg.svd(_even(A))
     return np.asarray(directions[values <= SINGULAR * values[0]], np.float64)
+
+
+def check_determined(A: Floats, names: Sequence[str], n: int) -> None:
+    """Refuse a system A : (d, d) of n rows in which columns of these names determine one another."""
+    free = null_space(A)
+    if len(free):
+        raise SiteDataError(_undetermined(free, names, n))
 
 
 def _undetermined(free: Floats, names: Sequence[str], n: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ...checks import Floats
+from ...checks import Floats, did_you_mean
 from ...errors import MessageError, NetworkError, SiteDataError
 from ...fitting.columns import Columns
 from ...fitting.design import design_of
@@ -136,7 +136,8 @@ class Inquiry:
             coding=o.coding,
             sites=n.sites,
             certificates=self._certificates(),
-            rounds=o.rounds or 0,
+            rounds=(o.rounds or 0) * (1 + len(o.errors_of)),
+            errors_of=o.errors_of,
             receipts=((site, self.receipts[site]),) if site in self.receipts else (),
             program=metadata.version("fedlsa"),
         )
@@ -187,6 +188,9 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     formula = design_of(task, design.levels)
     for text in (*look_alikes(design)[:10], *map(printable, formula.cautions if formula is not None else ())):
         run.note("levels", text=text)
+    if unknown := [name for name in options.errors_of if name not in names]:
+        hint = did_you_mean(unknown[0], names)
+        raise NetworkError(f"errors_of must name coefficients of the run, and none is called {unknown[0]!r}{hint}")
     rows, weight = [said.rows for said in described], checked_weight(task, options.weight)
     weights = weights_of(rows, weight, options.max_weight)
     sums = None
@@ -195,7 +199,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         answers = with_.ask_all(lambda site: order, Sums)
         if answers is None:
             return None
-        sums = _total([answer.share for answer in answers])
+        sums = total([answer.share for answer in answers])
     scale = scale_from(sums, task, names, sites)
     terms: Agreement = {
         "names": names,
@@ -210,11 +214,13 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         return None
     if wrong := [site for site, m in zip(sites, measured, strict=True) if m.b is not None and len(m.b) != scale.dim]:
         raise NetworkError(f"{wrong[0]} must share moments of {scale.dim} coefficients; it shares others")
-    numbers = plan_numbers(to_floats(_total([answer.share for answer in measured]), STATISTICS.unit))
+    numbers = plan_numbers(to_floats(total([answer.share for answer in measured]), STATISTICS.unit))
     try:
         settings, plan = _settings(with_, measured, numbers, weights, scale.dim)
     except (ValueError, ArithmeticError) as error:
         raise NetworkError(f"no plan follows from what the sites say: {printable(error, 500)}") from error
+    terms["no_scores"] = [site for site, m in zip(sites, measured, strict=True) if not m.scores]
+    terms["chosen"] = [names.index(name) for name in options.errors_of if terms["no_scores"]]
     terms |= plan
     if all(m.A is not None for m in measured):
         terms["one_shot"] = one_shot(shared(measured, weights), [m.rows for m in measured], names).tolist()
@@ -255,7 +261,7 @@ def _everybody(sites: Sequence[str], weights: Floats) -> dict[str, Any]:
     return {"sites": tuple(sites), "weights": weights}
 
 
-def _total(shares: Sequence[Limbs]) -> list[int]:
+def total(shares: Sequence[Limbs]) -> list[int]:
     """The integers that the shares of all sites hold together."""
     if len({share.shape for share in shares}) > 1 or shares[0].shape[1] != STATISTICS.limbs:
         raise NetworkError("the sites' sums must have one length; they have different ones")

@@ -28,6 +28,7 @@ from ..protocol.server import (
     estimated_error,
     finish,
     finished,
+    next_target,
     open_round,
     reissued,
     sum_of_controls,
@@ -35,6 +36,7 @@ from ..protocol.server import (
 from ..site.site_data import scale_from_json
 from .agreement import PRESENCE_POLL, Agreement, Inquiry, Transport, agree, measure
 from .runs import RunFolder
+from .standard_errors import standard_errors
 
 FIRST_PAUSE = 0.1  # seconds, doubled for every round in vain up to the options' grace
 RETURN_POLL = 30.0  # seconds between invitations of sites that are connected and did not answer
@@ -62,6 +64,29 @@ class RunLoop(Inquiry):
             state, terms = agreed
         else:
             run.note("resumed", round=state.opened, averages=state.averages)
+        try:
+            state, over = self._rounds(state, terms)
+            while not run.stopping and len(state.found) < len(terms["chosen"]):
+                state = next_target(state, _slack(state, terms))
+                name = terms["names"][terms["chosen"][len(state.found) - 1]]
+                run.note("direction", text=f"rounds for the standard error of {name}, up to {state.settings.rounds}")
+                state, over = self._rounds(state, terms)
+        except NetworkError as error:
+            if not len(state.found):
+                raise
+            over, terms["errors"] = "the estimate has all its rounds", {"no_errors": printable(error, 500)}
+        run.save(state)  # sites that are told the end answer no more rounds
+        if "errors" not in terms:  # nor are sums for errors
+            terms["errors"] = standard_errors(self, state, terms, _slack(state, terms))
+            run.write("terms.json", terms)
+        result = self._outcome(state, terms, over) | terms["errors"] | self._finish(state, terms)
+        if not _balanced(result["sum_of_xi"], state):
+            run.note("alarm", text=UNBALANCED)
+            result["over"] = f"{over}; {UNBALANCED}"
+        self._end(result)
+
+    def _rounds(self, state: ServerState, terms: Agreement) -> tuple[ServerState, str]:
+        """Rounds until they are over, and why they are."""
         over = None if state.pending is not None else self._over(state, terms)
         while over is None:
             self._inform(terms)
@@ -69,12 +94,7 @@ class RunLoop(Inquiry):
             over = self._over(state, terms)
             if state.opened % RECEIPTS_EVERY == 0:
                 self.keep_receipts()
-        run.save(state)  # sites that are told the end answer no more rounds
-        result = self._outcome(state, terms, over) | self._finish(state, terms)
-        if not _balanced(result["sum_of_xi"], state):
-            run.note("alarm", text=UNBALANCED)
-            result["over"] = f"{over}; {UNBALANCED}"
-        self._end(result)
+        return state, over
 
     def _end(self, result: dict[str, Any]) -> None:
         self.keep_receipts()
@@ -193,9 +213,9 @@ class RunLoop(Inquiry):
             "experiment": self.run.name,
             "over": over,
             **{name: terms[name] for name in ("names", "design", "scale", "rows", "weights", "epsilon")},
-            "coefficients": (T @ state.theta + t).tolist(),
-            "theta": state.theta.tolist(),
-            "averages": state.averages,
+            "coefficients": (T @ state.estimate + t).tolist(),
+            "theta": state.estimate.tolist(),
+            "averages": state.earlier + state.averages,
             "rounds_opened": state.opened,
             "generations": state.generation + 1,
             "traffic": dict(zip(sites, state.traffic.tolist(), strict=True)),
@@ -224,6 +244,12 @@ def _balanced(total: float | None, state: ServerState) -> bool:
     s = state.settings
     reach = TRUSTED * (1.0 + float(np.linalg.norm(state.theta)))
     return total is None or s.trim > 0 or total * s.step_size * s.local_steps <= reach
+
+
+def _slack(state: ServerState, terms: Agreement) -> float:
+    """The relative error of the direction that rounds went to, about, at most 1; 0 for the coefficients."""
+    length = float(np.linalg.norm(state.theta))
+    return min(_error(state, terms) / length, 1.0) if len(state.found) and length else 0.0
 
 
 def _error(state: ServerState, terms: Agreement) -> float:

@@ -11,6 +11,7 @@ coordinates, the plan), the server's state after every round (server.py), events
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -187,14 +188,23 @@ def summary(result: dict[str, Any]) -> list[str]:
     if "names" not in result:
         return out
     width = max(11, *(len(n) for n in result["names"]))
-    columns = {"estimate": result["coefficients"]}
+    columns, errors = {"estimate": result["coefficients"]}, result.get("errors")
     if "one_shot" in result:
         columns["one shot"] = result["one_shot"]
+    if errors is not None:
+        squares = [row[j] for j, row in enumerate(errors["covariance"])]
+        columns |= {"solution": errors["theta"], "std err": [None if s is None else math.sqrt(s) for s in squares]}
     out.append(f"{'coefficient':<{width}}" + "".join(f"  {head:>14}" for head in columns))
     for name, *values in zip(result["names"], *columns.values(), strict=True):
-        out.append(f"{name:<{width}}" + "".join(f"  {value:>14.8g}" for value in values))
+        cells = ("-" if value is None else f"{value:.8g}" for value in values)
+        out.append(f"{name:<{width}}" + "".join(f"  {cell:>14}" for cell in cells))
     if "one_shot" in result:
         out.append("one shot: the solution of the averaged moments, which all sites shared")
+    if errors is not None:
+        kind = errors["covariance_kind"]
+        out += [f"solution: of all sites' data, from masked sums, with standard errors ({kind})", *errors["notes"]]
+    elif "no_errors" in result:
+        out.append(f"no standard errors: {result['no_errors']}")
     out.append(f"{result['averages']} rounds averaged, {result['rounds_opened']} opened; {balance(result)}")
     if result["aside"]:
         out.append(f"put aside, because their answers broke the protocol: {', '.join(result['aside'])}")

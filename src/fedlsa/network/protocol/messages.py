@@ -1,7 +1,7 @@
 """What sites and server say to each other: frozen structs, written and strictly read by records.py.
 
-    server: Describe     Standardise  Measure      Work              Finish
-    site:   Description  Sums         Measurement  Reply or Refusal  Finished
+    server: Describe     Standardise  Measure      Work              System, Scores  Finish
+    site:   Description  Sums         Measurement  Reply or Refusal  Sums            Finished
 
 Every vector that leaves a site is a share (ring.py): with secure aggregation it says nothing by itself, and the server
 learns the sum over the sites of the order. All sites of a sum get the same order. Its digest and the head of the run's
@@ -110,6 +110,7 @@ class Measurement(Answer, frozen=True):
     """A share of the sums from which a plan follows (agreed_design.py); moments only from a site that shares them.
 
     least_steps, largest_eta : what the site's policy asks of local steps; 0 for any step size
+    scores : whether it takes part in sums of d x d numbers, for standard errors
     A : (d, d), b : (d,), noise_map : (d (d + 1) / 2, (d + 1) (d + 2) / 2), as in theory/problem_moments.py
     """
 
@@ -120,6 +121,7 @@ class Measurement(Answer, frozen=True):
     A: Annotated[Floats, "d", "d"] | None = None
     b: Annotated[Floats, "d"] | None = None
     noise_map: Annotated[Floats, "rows", "columns"] | None = None
+    scores: bool = False
 
     def check(self) -> None:
         if self.rows < 1 or self.least_steps < 1 or self.largest_eta < 0:
@@ -165,6 +167,8 @@ class Work(Continued, frozen=True):
     """A round's order: `steps` local steps from theta with step size eta.
 
     gain : of the correction, should the answer be averaged; clip : longest change that may be sent, 0 for any
+    target : what theta is to be: 0 the coefficients; k the direction of the k-th one whose error the terms ask for, the
+        solution of A^T theta = c (fitting/summed_errors.py)
     """
 
     round: int
@@ -172,6 +176,7 @@ class Work(Continued, frozen=True):
     steps: int
     gain: float
     clip: float
+    target: int = 0
 
     def check(self) -> None:
         super().check()
@@ -213,6 +218,18 @@ class Refusal(Answer, frozen=True):
             raise MessageError(f"'reason' must be one of {', '.join(REASONS)}; got {self.reason[:40]!r}")
 
 
+class System(Continued, frozen=True):
+    """Asks for sums of the sites' systems, and of gradients at theta (fitting/summed_errors.py)."""
+
+
+class Scores(Continued, frozen=True):
+    """Asks for sums of scores at theta, along `directions`; A, spread : as in fitting/summed_errors.py."""
+
+    directions: Annotated[Floats, "q", "d"]
+    A: Annotated[Floats, "d", "d"] | None = None
+    spread: Annotated[Floats, "d", "d"] | None = None
+
+
 class Finish(Continued, frozen=True):
     """The run is over: the estimate theta in the run's coordinates, and names of its coefficients."""
 
@@ -225,5 +242,5 @@ class Finished(Answer, frozen=True):
     share: Share
 
 
-Orders = Describe | Standardise | Measure | Work | Finish
+Orders = Describe | Standardise | Measure | Work | System | Scores | Finish
 Answers = Description | Sums | Measurement | Reply | Refusal | Finished

@@ -35,6 +35,16 @@ def plain_name(argument: str, value: Any) -> str:
     return value
 
 
+def _different(argument: str, names: Any) -> tuple[str, ...]:
+    """Different names."""
+    if not checks.is_sequence(names):
+        raise ArgumentTypeError(f"{argument} must be names; got {checks.show(names)}")
+    out = tuple(names)
+    if any(not isinstance(name, str) or not name for name in out) or len({*out}) < len(out):
+        raise ArgumentError(f"{argument} must be different names; got {checks.show(out)}")
+    return out
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
     """What a run is asked for: fedlsa.network.coordinator.commands.start(folder, options, detach=False).
@@ -63,6 +73,8 @@ class StartOptions:
         variates are kept for the site's return, and the others' sum is not 0 until then
     strikes : answers against the protocol after which a site is put aside
     most_in_vain : rounds in vain, in a row, after which the run ends
+    errors_of : coefficients that are to have standard errors where sites do not share scores (share_scores in their
+        policies): each costs as many rounds again
     name : of the experiment; None has one made
     """
 
@@ -92,6 +104,7 @@ class StartOptions:
     absence: str = "restart"
     strikes: int = 5
     most_in_vain: int = 20
+    errors_of: tuple[str, ...] = ()
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -128,6 +141,11 @@ class StartOptions:
             raise ArgumentError(
                 f"trim must come with the aggregation 'plain', for sums hide single replies; got {self.trim}"
             )
+        object.__setattr__(self, "errors_of", _different("errors_of", self.errors_of or ()))
+        wrong = "noise" if self.noise is not None else "trim" if self.trim else ""
+        wrong = wrong or ("the method 'fedlsa', whose limit is biased" if self.method == "fedlsa" else "")
+        if self.errors_of and wrong:
+            raise ArgumentError(f"errors_of must come without {wrong}; got {', '.join(self.errors_of)}")
         if self.name is not None:
             plain_name("name", self.name)
         self.taking_part(LARGEST_COUNT)
@@ -201,12 +219,10 @@ class RunSettings(StartOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not checks.is_sequence(self.sites):
-            raise ArgumentTypeError(f"sites must be names; got {checks.show(self.sites)}")
-        sites = tuple(self.sites)
-        if not sites or any(not isinstance(s, str) or not s for s in sites) or len(set(sites)) < len(sites):
-            raise ArgumentError(f"sites must be different names, at least one; got {checks.show(sites)}")
+        sites = _different("sites", self.sites)
         N = len(sites)
+        if not sites:
+            raise ArgumentError("sites must be at least one; got none")
         weights = checks.array("weights", (1.0,) * N if self.weights is None else self.weights, (N,))
         if (weights <= 0).any():
             raise ArgumentError(f"weights must be above 0; got {weights.min():g}")
@@ -233,6 +249,7 @@ class RunTerms(Struct, frozen=True, kw_only=True, eq=True):
     task : as task_text writes it; token : tells the run from an earlier one of the same name
     sites, certificates : of the run, in one order; certificates (PEM, with secure aggregation) hold the mask keys
     rounds : the most that will be averaged, 0 where a plan decides later
+    errors_of : coefficients whose standard errors are asked for by rounds of their own
     receipts : what the coordinator keeps of each site's ledger; program : version of the coordinator's fedlsa
     """
 
@@ -245,6 +262,7 @@ class RunTerms(Struct, frozen=True, kw_only=True, eq=True):
     sites: tuple[str, ...]
     certificates: tuple[str, ...] = ()
     rounds: int = 0
+    errors_of: tuple[str, ...] = ()
     receipts: tuple[tuple[str, str], ...] = ()
     program: str = ""
 

@@ -87,6 +87,8 @@ class ServerState(Struct, frozen=True):
     typical : (at most REMEMBERED,), of the last rounds of this generation, per local step: the median length of single
         changes, or of masked ones the length of their mean
     traffic : (N, 4), messages and bytes down, messages and bytes up; movement : (averages,), ||theta_t - theta_{t-1}||
+    found : (k, d), what rounds have found before: the coefficients, then directions (messages.Work); earlier : rounds
+        that were averaged for them; slack : the largest relative error of these directions, about
     """
 
     settings: RunSettings
@@ -109,13 +111,16 @@ class ServerState(Struct, frozen=True):
     typical: Annotated[Floats, "remembered"]
     traffic: Annotated[Integers, "N", "directions"]
     movement: Annotated[Floats, "averages"]
+    found: Annotated[Floats, "targets", "d"]
+    earlier: int = 0
+    slack: float = 0.0
     pending: OpenRound | None = None
 
     @classmethod
     def start(cls, settings: RunSettings, dim: int) -> Self:
         """The state before the first round, at theta = 0 : (dim,)."""
         N, d = len(settings.sites), checks.integer("dim", dim, at_least=1)
-        sizes = {"N": N, "d": d, "directions": 4, "averages": 0, "remembered": 0, "k": 0}
+        sizes = {"N": N, "d": d, "directions": 4, "averages": 0, "remembered": 0, "k": 0, "targets": 0}
         arrays = zeros(cls, sizes | {"bytes": width(N), "digest": DIGEST})
         return cls(settings, opened=0, averages=0, attempts=0, generation=0, **arrays)
 
@@ -126,6 +131,11 @@ class ServerState(Struct, frozen=True):
     @property
     def dim(self) -> int:
         return len(self.theta)
+
+    @property
+    def estimate(self) -> Floats:
+        """The coefficients (d,), in the run's coordinates, as far as they are known."""
+        return self.found[0] if len(self.found) else self.theta
 
     def bound(self, steps: int) -> float:
         """The longest change after so many local steps, or of masked ones the longest mean; 0: not known yet."""
@@ -209,6 +219,7 @@ def _orders(state: ServerState, pending: OpenRound) -> dict[str, Work]:
         return {}
     common: dict[str, Any] = summed(state, agents, pending.since) | {
         "round": pending.round, "eta": s.step_size, "steps": pending.steps, "gain": pending.gain, "clip": pending.clip,
+        "target": len(state.found),
     }  # fmt: skip
     return dict.fromkeys(common["sites"], Work(**common))  # the same for all
 
@@ -337,6 +348,14 @@ def restarted(state: ServerState) -> ServerState:
     )  # fmt: skip
 
 
+def next_target(state: ServerState, slack: float) -> ServerState:
+    """What rounds have found is kept, and the next direction begins at 0 with control variates of its own."""
+    return replace(
+        restarted(state), theta=np.zeros(state.dim), found=np.vstack([state.found, state.theta]), averages=0,
+        earlier=state.earlier + state.averages, slack=max(state.slack, slack), attempts=0, movement=np.zeros(0),
+    )  # fmt: skip
+
+
 # How a round ends: the average of what was counted, or nothing, and who is gone or put aside.
 
 WINDOW = 10  # movements from which the contraction is estimated
@@ -449,7 +468,8 @@ def finish(state: ServerState, names: Sequence[str] = ()) -> dict[str, Finish]:
     """The last message to each site that belongs; names : of the coefficients."""
     belong = np.flatnonzero(~state.gone & ~state.aside)
     common = summed(state, belong, int(state.known[belong].min(initial=0)))
-    return {state.settings.sites[c]: Finish(**common, names=tuple(names)) for c in belong.tolist()}
+    last = Finish(**common | {"theta": state.estimate}, names=tuple(names))
+    return {state.settings.sites[c]: last for c in belong.tolist()}
 
 
 def sum_of_controls(shares: Sequence[Limbs], unit: float) -> float:

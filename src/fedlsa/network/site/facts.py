@@ -302,11 +302,11 @@ class SiteTable:
             found = hmac.digest(self.secret, f"dither {k} {label}".encode(), "sha256")
             yield Fraction(int.from_bytes(found, "big"), 2**255) - 1
 
-    def drawing(self, steps: Steps) -> LocalSteps:
-        """Local steps on rows that the site's secret and the order's label choose."""
+    def drawing(self, steps: Steps, b: Floats | float = 0.0) -> LocalSteps:
+        """Local steps on rows that the site's secret and the order's label choose; b : (d,), added to all b(z)."""
 
         def local(theta: Floats, xi: Floats, eta: float, count: int, label: bytes) -> Floats:
             seed = int.from_bytes(hmac.digest(self.secret, label, "sha256")[:8], "big")
-            return steps(theta, xi, eta, count, 0, seed, 0)
+            return steps(theta, xi + b, eta, count, 0, seed, 0)
 
         return local

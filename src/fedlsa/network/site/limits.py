@@ -183,6 +183,23 @@ def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: T
         raise refused("largest_deviation", f"{which} lies beyond {policy.largest_deviation:g} units of the run")
 
 
+def check_scores(policy: Policy, chosen: int | None, dim: int) -> None:
+    """Refuse sums for standard errors, which are exact; chosen : of so many coefficients, None where A leaves as well.
+
+    Without share_scores no more numbers leave than in a round: those of q coefficients have q (q + 1) / 2 covariances.
+    """
+    if not policy.share_scores and (chosen is None or chosen * (chosen + 1) > 2 * dim):
+        raise refused("share_scores", "more numbers than those of a round would leave, for standard errors")
+    if not exact_sums(policy):
+        raise refused("noiseless_sums", "sums for standard errors would leave without noise")
+
+
+def check_row_share(policy: Policy, sizes: RowSizes) -> None:
+    """Refuse a table with one row above all."""
+    if power_of_two(sizes.leverage) > policy.largest_row_share:
+        raise refused("largest_row_share", "the table has a row with a larger share than that in its averages")
+
+
 def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: bool) -> None:
     """Refuse local steps behind which there are too few rows, or one row above all.
 
@@ -190,8 +207,7 @@ def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: 
     Of `steps` draws about steps / (rows * leverage) are in the direction of the row that stands out most: a column that
     is 0 in all but m of n rows has leverage 1 / m there, and steps m / n of its draws.
     """
-    if power_of_two(sizes.leverage) > policy.largest_row_share:
-        raise refused("largest_row_share", "the table has a row with a larger share than that in its averages")
+    check_row_share(policy, sizes)
     least, largest = sizes.step_limits(drawn, policy.least_local_steps, policy.largest_step)
     if steps < least:
         asks = f"{policy.least_local_steps} rows must be behind an answer, in every direction"

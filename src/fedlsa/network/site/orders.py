@@ -1,6 +1,6 @@
 """A site's answers: an order comes in, an answer goes out, as far as the policy allows and with an entry in the ledger.
 
-A site does what five orders say and nothing else: no code comes over the wire, and a run about another task than the
+A site does what seven orders say and nothing else: no code comes over the wire, and a run about another task than the
 one the site agreed to is refused. What must not be forgotten is on the disk before an answer leaves: the state and the
 entry in the ledger, in one transaction, so that nothing ever leaves without one.
 
@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -22,14 +22,26 @@ import numpy as np
 from msgspec.structs import replace as changed
 
 from ...checks import Floats
+from ...engine.local import ClippedMeans
 from ...errors import FedLSAError, MessageError, PolicyError, SiteDataError
 from ...fitting.row_sizes import StepLimits
-from ...fitting.rows import FeatureScale
+from ...fitting.rows import FeatureScale, observations
+from ...fitting.summed_errors import ScorePoint, score_sums, system_sums
+from ...fitting.sums import penalty_of
 from ...theory.privacy import discrete_gaussian, rho_for
 from ..folder.certificates import SiteIdentity, check_site, mask_key, private_key
 from ..folder.config import SiteFolder, task_text
 from ..protocol.agreed_design import AgreedDesign, plan_sums, scale_sums
-from ..protocol.client import ClientState, ForgotError, SiteRun, client_finish, client_step, new_entries
+from ..protocol.client import (
+    ClientState,
+    ForgotError,
+    LocalSteps,
+    SiteRun,
+    brought_up_to_date,
+    client_finish,
+    client_step,
+    new_entries,
+)
 from ..protocol.messages import (
     Answer,
     Continued,
@@ -41,9 +53,11 @@ from ..protocol.messages import (
     Order,
     Orders,
     Refusal,
+    Scores,
     Standardise,
     Summed,
     Sums,
+    System,
     Work,
 )
 from ..protocol.records import decode, encode, printable
@@ -55,7 +69,7 @@ from .facts import SiteTable, TableView, measure
 from .ledger import Ledger, RunFiles, check_noise, check_round, copy_place, digest_of
 from .limits import refused
 from .policy import ApprovalMissing, Policy, check_approved, plain_fingerprint
-from .site_data import SiteData, scale_from_json, scale_to_json
+from .site_data import SiteData, Steps, scale_from_json, scale_to_json
 
 # A site's no: why an order was not followed, in words that tell nothing of the table.
 
@@ -256,7 +270,12 @@ class OrderHandler:
             sums = plan_sums(message.weight(self.site.name), *scalars, dither=dither)  # type: ignore[assignment]
         integers = to_integers(sums, STATISTICS.unit)
         share = opened.run.hidden(integers, STATISTICS.limbs, message.sites, label)
-        answer = Measurement(message.experiment, own.n, *asks, share, *(shared or (None, None, None)))
+        if terms.errors_of:
+            limits.check_scores(self.policy, len(terms.errors_of), scale.dim)
+        scores = self.policy.share_scores and limits.exact_sums(self.policy)
+        answer = Measurement(
+            message.experiment, own.n, *asks, share, **shared._asdict() if shared else {}, scores=scores
+        )
         left = "three sums for planning" + (", and moments" if shared else "")
         numbers = 3 + sum(part.size for part in shared or ())
         known = {"names": seen.names, "scale": scale_to_json(scale), "weights": weights}
@@ -289,8 +308,9 @@ class OrderHandler:
         more: dict[str, Any] = {"numbers": len(message.theta), "round": message.round, "groups": opened.groups}
         if label not in self.ledger.answered:
             more |= check_round(self.policy, self.ledger, message, terms, self.site, sizes, state)
+        local = self._direction(message, opened, steps) if message.target else self.table.drawing(steps)
         with self._closing(message.experiment, terms.token):
-            new, answer = client_step(state, message, replace(run, local=self.table.drawing(steps)))
+            new, answer = client_step(state, message, replace(run, local=local))
         if isinstance(answer, Refusal):
             return changed(answer, receipt=self.ledger.refuse(message.experiment, message.kind, answer.text))
         try:
@@ -302,6 +322,42 @@ class OrderHandler:
         self.files.keep(message.experiment, state, new)
         what = "how far the model moved" + (", with noise" if terms.coding.noise is not None else "")
         return self._enter(answer, terms.token, message, what, label, more)
+
+    # standard errors
+
+    def _direction(self, message: Work, opened: OpenRun, steps: Steps) -> LocalSteps:
+        """Local steps to the direction of a coefficient whose error the terms ask for: A_c^T v = c, c of length 1."""
+        chosen, T = opened.terms.errors_of, scale_from_json(opened.note["scale"]).original()[0]
+        if message.target > len(chosen) or isinstance(steps, ClippedMeans):
+            raise MessageError("'target' must be one of the coefficients that the terms ask for; it is not")
+        limits.check_scores(self.policy, len(chosen), len(T))
+        c = T[opened.note["names"].index(chosen[message.target - 1])]
+        return self.table.drawing(steps.adjoint, c / np.linalg.norm(c))
+
+    def _system(self, message: System | Scores) -> Answer:
+        """The share of a sum for standard errors, one of each kind in a run."""
+        opened, task = self._run(message), self.site.task
+        terms, note, label = opened.terms, opened.note, self._only(message, opened)
+        scale, design = scale_from_json(note["scale"]), AgreedDesign.from_text(note["design"])
+        chosen = len(message.directions) if isinstance(message, Scores) and message.A is None else None
+        if chosen not in (None, len(terms.errors_of)):
+            raise MessageError("'directions' must be of the coefficients that the terms ask for; they are not")
+        limits.check_scores(self.policy, chosen, scale.dim)
+        brought_up_to_date(opened.state, message, opened.run)  # or another past, with which there is no sum
+        with self._closing(message.experiment, terms.token):
+            limits.check_row_share(self.policy, self.table.prepare(terms, scale, design)[1])
+            pieces = partial(observations, self.table.data.opened, task, self.table.view(design).columns, scale)
+            part = penalty_of(task, scale), message.weight(self.site.name)
+            if isinstance(message, System):
+                sums, left = system_sums(pieces(), message.theta, *part), "sums of products of all columns"
+            else:
+                at = ScorePoint(message.theta, message.directions, message.A, message.spread)
+                sums, left = score_sums(pieces, at, *part), "sums of scores"
+        share = opened.run.hidden(to_integers(sums.tolist(), STATISTICS.unit), STATISTICS.limbs, message.sites, label)
+        more = {"numbers": len(sums), "groups": opened.groups}
+        return self._enter(Sums(message.experiment, share), terms.token, message, left, label.hex(), more)
+
+    _scores = _system
 
     def _finish(self, message: Finish) -> Answer:
         opened = self._run(message, last=True)

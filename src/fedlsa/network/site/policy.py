@@ -105,10 +105,15 @@ class Policy:
     epsilon: float = entry(1.0, "With privacy: the most that all answers of all runs together may spend.")
     delta: float = entry(1e-5, "With privacy: the probability that goes with epsilon.")
     noiseless_sums: bool = entry(
-        False, "With privacy: whether sums for standardisation and planning may leave without noise before a run."
+        False, "With privacy: whether sums for standardisation, planning and standard errors may leave without noise."
     )
     share_moments: bool = entry(
         False, "Whether this site's own averages of products (A_c, b_c and their noise) may leave, for exact plans."
+    )
+    share_scores: bool = entry(
+        False,
+        "Whether this site takes part in masked sums of products of all columns, and of scores, at the end of a run: "
+        "with them its coefficients have standard errors. The coordinator reads the sums over all sites alone.",
     )
     approve_runs: bool = entry(
         False, "Whether a person must allow each run (fedlsa network allow FOLDER RUN) before it is answered."
@@ -240,6 +245,8 @@ def explain(policy: Policy) -> list[str]:
         out.append("The coordinator may read this site's own answers (least_sites = 1).")
     if policy.share_moments and not noisy:
         out.append("The averages of products of this site's columns leave: the coordinator knows its own solution.")
+    if policy.share_scores and (not noisy or policy.noiseless_sums):
+        out.append("For standard errors, sums over all sites of products of columns and of scores leave after a run.")
     out.append(
         f"At most {policy.most_runs} runs, {policy.most_rounds} rounds each, {policy.most_answers} answers in all"
         + (", and a person allows each run." if policy.approve_runs else ".")
