@@ -23,7 +23,7 @@ from typing import Any
 
 from ...errors import FedLSAError, MessageError, NetworkError
 from ...files import reason
-from ..processes import greeting, mismatch
+from ..processes import give_memory_back, greeting, mismatch
 from ..protocol.records import MAX_BYTES
 from .grpc_site import (
     COORDINATOR,
@@ -75,6 +75,7 @@ class LoopThread:
 MAX_UNASKED = 100  # messages that nobody asked for, after which a stream is closed and its site waits
 PENALTY = 10.0  # seconds for which such a site is not let in
 PINS_POLL = 1.0  # seconds between looks at the server's own and the approved certificates
+TRIM_SECONDS = 10.0  # after which the memory of strangers' handshakes is given back
 Identity = tuple[bytes, bytes, bytes]  # the server's key and certificate, and the certificates that are trusted; PEM
 
 
@@ -139,6 +140,7 @@ class GrpcCarrier:
         self._questions: dict[str, _Question] = {}
         self._number = secrets.randbits(48) + 1  # answers to an earlier process have other numbers
         self._loop = LoopThread("grpc")
+        self._trimmed = time.monotonic()
         self._files, self._read, self._changed = identity_files, identity_files(), False
         self._options = (*SERVER_LIMITS, ("grpc.max_allowed_incoming_connections", connections))
         try:
@@ -341,6 +343,9 @@ class GrpcCarrier:
 
     def _look(self, streams: list[_Stream]) -> list[_Stream]:
         """Read the files again; those of the streams that are to be closed."""
+        if time.monotonic() > self._trimmed + TRIM_SECONDS:
+            self._trimmed = time.monotonic()
+            give_memory_back()
         read = self._files()
         if read != self._read:
             self._read, self._changed = read, True

@@ -128,6 +128,7 @@ class CoordinatorService:
     def __init__(self, folder: Path | str, *, carrier: str | None = None, say: Callable[[str], None] = print) -> None:
         self.network = Network.load(folder)
         self.folder, self.say = self.network.folder.resolve(), say
+        self.pinned = PinnedCertificates(self.folder)
         self._ended = threading.Event()
         self._alarms: dict[str, float] = {}
         if carrier is None:
@@ -139,11 +140,11 @@ class CoordinatorService:
         self.thread.start()
 
     def _grpc(self) -> GrpcCarrier:
-        pinned, lineage = PinnedCertificates(self.folder), Lineage(self.folder / "coordinators")
+        lineage = Lineage(self.folder / "coordinators")
         return GrpcCarrier(
             f"{bracketed(listening(self.network.host))}:{self.network.port}",
-            pinned.identity_files,
-            pinned,
+            self.pinned.identity_files,
+            self.pinned,
             identity=lineage.identity,
             knows=lineage.knows,
             connections=connections(),
@@ -163,7 +164,7 @@ class CoordinatorService:
 
     def missing(self) -> str:
         """Whom the coordinator waits for, in a sentence."""
-        network, here = Network.load(self.folder), set(self.carrier.present())
+        network, here = self.pinned.network(), set(self.carrier.present())
         away = [site for site in network.sites if site not in here]
         asked = [site for site in away if not network.site_certificate(site).exists()]
         if not away:
@@ -181,7 +182,7 @@ class CoordinatorService:
         while not self._ended.is_set():
             run = None
             try:
-                network = Network.load(self.folder)
+                network = self.pinned.network()
                 run = unfinished(network)
                 if run is None:
                     self._ended.wait(RUNS_POLL)
