@@ -74,7 +74,7 @@ def test_reading_the_ledger_writes_nothing(fedlsa, site):
 def test_a_run_waits_until_it_is_allowed(fedlsa, site):
     site.handler = site.opened(approve_runs=True)
     assert fedlsa("network", "allow", site.site.folder) == (0, "no run waits\n", "")
-    assert site.describe(rounds=7).meta["reason"] == "approval"
+    assert site.describe(rounds=7).reason == "approval"
     code, out, _ = fedlsa("network", "allow", site.site.folder)
     assert "trial waits: Method scafflsa on rows drawn at random; at most 7 rounds." in out
     code, out, err = fedlsa("network", "allow", site.site.folder, "other", "--yes")

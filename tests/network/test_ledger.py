@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import socket
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ import fedlsa as fl
 from fedlsa.errors import NetworkError, PolicyError
 from fedlsa.network.protocol.messages import Measure
 from fedlsa.network.protocol.ring import STATISTICS, Coding
-from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place
+from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, check_budget, copy_place, epsilon_spent
+from fedlsa.network.site.policy import Policy
 from fedlsa.network.store import Store
 from fedlsa.theory.privacy import epsilon_of
 
@@ -324,3 +327,107 @@ def test_records_are_protected_by_less_noise_and_counted_apart_from_sites(tmp_pa
     assert world.handler.ledger.totals.noised == kinds.count("reply") >= 10
     assert "(epsilon)" in world.work(eta=1e-3, steps=400).text
     assert world.handler.ledger.totals.rho < 40 * (2 / 0.5) ** 2 / 2  # what hiding the whole table would have cost
+
+
+# what noise is for
+
+
+def test_noise_that_hides_rows_is_no_account_of_the_whole_table(place):
+    ledger = opened(place)
+    for k in range(50):
+        ledger.enter("r", "t", "work", "x", f"l{k}", f"d{k}", rho=1e-5, unit="record")
+    assert ledger.totals.noised == 50
+    for found in (ledger, opened(place)):
+        assert epsilon_spent(Policy(privacy="record"), found.totals) < 0.2
+        assert epsilon_spent(Policy(privacy="site"), found.totals) is None  # it was 0.07, where 25,000 is true
+        with pytest.raises(PolicyError, match=r"\(privacy\): answers have left whose noise hides single rows only"):
+            check_budget(Policy(privacy="site", epsilon=1e6), found.totals, 1e-9)
+
+
+def test_noise_that_hides_the_table_counts_for_its_rows(place):
+    ledger = opened(place)
+    answers(ledger, 4, rho=0.01)
+    record, site = (epsilon_spent(Policy(privacy=unit), ledger.totals) for unit in ("record", "site"))
+    assert record == pytest.approx(site, rel=1e-6)
+    with pytest.raises(PolicyError, match=r"\(epsilon\)"):
+        check_budget(Policy(privacy="record", epsilon=record * 1.01), ledger.totals, 0.01)
+
+
+def test_a_site_that_promises_the_table_after_answers_for_rows_refuses_the_next_run(tmp_path):
+    task = fl.Regression("y", standardise=False)
+    rows = {"privacy": "record", "epsilon": 5.0}
+    world = Hostile(tmp_path, gaussian_table(400), task=task, **rows)
+    assert world.describe(coding=Coding(clip=1.0, noise=0.05, unit="record", row_clip=1.0)).kind == "description"
+    world.measure()
+    assert world.work(eta=1e-3, steps=400).kind == "reply"
+    world.handler = world.opened(privacy="site", epsilon=5.0)
+    coding = Coding(clip=1.0, noise=20.0)
+    assert "(privacy)" in world.describe(token="u", name="second", coding=coding, rounds=1).text
+    world.handler = world.opened(**rows)
+    assert world.describe(token="u", name="second", coding=coding, rounds=1).kind == "description"
+
+
+# two copies of a folder, and a ledger of before
+
+
+def test_a_second_live_copy_of_a_folder_is_refused_by_the_lock_that_names_the_first(place):
+    ledger = opened(place)
+    answers(ledger, 1)
+    shutil.copytree(place / "site", place / "twin")
+    with pytest.raises(NetworkError, match="two copies of its folder would each spend the whole budget") as caught:
+        Ledger(Store(place / "twin"), ledger.copy, "site-1", KEY)
+    assert f"on {socket.gethostname()} from {place / 'site'}:" in str(caught.value)
+    answers(ledger, 2, start=1)
+    del ledger
+    again = Ledger(Store(place / "twin"), place / "elsewhere" / "copy.json", "site-1", KEY)  # the first has ended
+    assert again.totals.rho == 1.5
+    looked = Ledger(Store(place / "twin"), place / "elsewhere" / "copy.json", "site-1")  # which needs no lock
+    assert looked.totals.rho == 1.5
+
+
+def test_where_locks_do_not_hold_the_copy_is_compared_before_every_entry(place, monkeypatch):
+    """Both folders answer in turn, as they did: together they spend no more than one of them may."""
+    monkeypatch.setattr("fedlsa.network.site.ledger.hold_copy", lambda copy, folder: None)
+    (place / "elsewhere").mkdir()
+    first = opened(place)
+    answers(first, 2)
+    shutil.copytree(place / "site", place / "twin")
+    second = Ledger(Store(place / "twin"), first.copy, "site-1", KEY)
+    answers(first, 1, start=2)
+    for _ in range(3):
+        with pytest.raises(NetworkError, match="two copies of this site's folder"):
+            answers(second, 1, token="u")
+    assert answers(first, 1, start=3)
+    assert second.store.verify().number == 2
+    assert Ledger(Store(place / "twin"), first.copy, "site-1", KEY).totals.rho == 2.0
+
+
+def test_the_ledger_of_a_version_without_a_store_is_taken_over_and_its_totals_count(place):
+    for path in Path(__file__).with_name("old_ledger").iterdir():
+        kept = place / "elsewhere" if path.name == "copy.json" else place / "site"
+        kept.mkdir(exist_ok=True)
+        shutil.copy(path, kept)
+    wanted = LedgerTotals(answers=11, runs=2, rounds=6, noised=6, rho=2.0, noised_site=2, rho_site=1.0)
+    assert opened(place, key=None).totals == wanted
+    assert not (place / "site" / "store.db").exists()  # who only looks takes nothing over
+    for _ in range(2):
+        ledger = opened(place)
+        assert ledger.totals == wanted
+    assert ledger.head.number == ledger.store.verify().number == 12
+    assert ledger.run("t1").closed == "it is over"
+    assert (ledger.run("t2").terms, ledger.refusals, ledger.table) == ("bb", 1, (80, "00ff00ff00ff00ff"))
+    assert ledger.groups == {"0123456789abcdef", "fedcba9876543210"}
+    with pytest.raises(PolicyError, match="no second answer under the same mask"):
+        ledger.enter("first", "t1", "work", "x", "w3", "another")
+    answers(ledger, 1)
+    assert opened(place).totals.rho == 2.5
+
+
+def test_a_changed_ledger_of_before_is_not_taken_over(place):
+    old = Path(__file__).with_name("old_ledger")
+    for name in ("ledger.000001.jsonl", "ledger.000002.jsonl"):
+        shutil.copy(old / name, place / "site")
+    (place / "site" / "ledger.jsonl").write_text((old / "ledger.jsonl").read_text().replace('"rho":0.5', '"rho":0.0'))
+    with pytest.raises(NetworkError, match="Nothing is answered with a damaged ledger"):
+        opened(place)
+    assert Store(place / "site").verify().number == 0
