@@ -127,7 +127,7 @@ def in_memory(sites: int, rounds: int) -> list[dict[str, Any]]:
             }
             carrier = Memory({name: SignedSite(at, handlers[name].answer) for name, at in it.folders.items()})
             complete_run(
-                it.network, it.begin(kind, rounds=rounds, aggregation=kind), SignedTransport.of(carrier, it.network)
+                it.network, it.begin(kind, rounds=rounds, aggregation=kind), SignedTransport(carrier, it.network)
             )
         whole = [after - before for before, after in pairwise(carrier.asked)][-rounds:-1]  # without what is asked first
         spent = carrier.answers[-rounds - 1 : -2]

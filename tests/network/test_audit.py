@@ -3,16 +3,20 @@
 import hashlib
 import json
 
+import numpy as np
 import pytest
 from stores import change
 
+import fedlsa as fl
 from fedlsa.cli import main
-from fedlsa.errors import ArgumentError, NetworkError
+from fedlsa.errors import ArgumentError, MessageError, NetworkError
 from fedlsa.network import audit
-from fedlsa.network.audit import AuditedCarrier, note, report
+from fedlsa.network.audit import note, report
+from fedlsa.network.carriers.signed import SignedTransport
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
-from fedlsa.network.store import STORE, Store
+from fedlsa.network.protocol.messages import Finish
+from fedlsa.network.store import Store
 
 SITES = ("a", "b", "c")
 
@@ -37,36 +41,49 @@ def entries(folder):
     return list(Store(folder).entries())
 
 
-def test_orders_are_written_down_before_they_are_sent_and_answers_when_they_came(tmp_path):
+@pytest.fixture
+def fresh(tmp_path):
+    return setup.init(tmp_path / "net", SITES, "127.0.0.1", task=fl.Regression("y"))
+
+
+FINISH = Finish(
+    "e", ("a", "b"), np.array([0.25, 0.75]), 0, np.zeros(2), 0, bytes(32), np.zeros((0, 73), np.uint8),
+    np.zeros(2, np.int64), np.zeros(0, np.int64), np.zeros((0, 2)), ("x", "z"),
+)  # fmt: skip
+
+
+def test_orders_are_written_down_before_they_are_sent_and_answers_when_they_came(fresh):
     post = Post(("a", "c"))
-    carrier = AuditedCarrier(post, tmp_path, "trial")
-    orders = {site: b"order for " + site.encode() for site in SITES}
-    asking = carrier.ask(orders, 1.0)
-    first = next(asking)
-    assert first == ("a", b"answer of a")
-    assert post.seen == orders
-    assert [e["event"] for e in entries(tmp_path)] == ["orders"]  # while the round is open
-    assert dict(asking) == {"c": b"answer of c"}
-    sent, got, silent = entries(tmp_path)
-    assert sent["sites"] == {site: hashlib.sha256(order).hexdigest() for site, order in orders.items()}
+    transport, before = SignedTransport(post, fresh, "trial"), len(entries(fresh.folder))
+    asking = transport.ask(dict.fromkeys(SITES, FINISH), 1.0)
+    site, refused = next(asking)
+    assert (site, type(refused)) == ("a", MessageError)  # nobody signed it, and it is written down all the same
+    assert [e["event"] for e in entries(fresh.folder)[before:]] == ["orders"]  # while the round is open
+    assert [site for site, _ in asking] == ["c"]
+    sent, got, silent = entries(fresh.folder)[before:]
+    assert sent["sites"] == {site: hashlib.sha256(order).hexdigest() for site, order in post.seen.items()}
     assert got["sites"] == {site: hashlib.sha256(b"answer of " + site.encode()).hexdigest() for site in ("a", "c")}
     assert silent["from"] == ["b"]
     assert {e["run"] for e in (sent, got, silent)} == {"trial"}
-    assert carrier.present() == ("a", "c")
+    assert transport.present() == ("a", "c")
 
 
-def test_nothing_is_sent_that_cannot_be_written_down(tmp_path):
-    post = Post(SITES)
-    (tmp_path / STORE).mkdir()
+def test_nothing_is_sent_that_cannot_be_written_down(fresh, monkeypatch):
+    post, transport = Post(SITES), SignedTransport(Post(SITES), fresh)
+    transport.carrier = post
+
+    def full(entry):
+        raise NetworkError("cannot write to the store")
+
+    monkeypatch.setattr(transport.store, "append", full)
     with pytest.raises(NetworkError, match="cannot write to"):
-        list(AuditedCarrier(post, tmp_path).ask({"a": b"order"}, 1.0))
+        list(transport.ask({"a": FINISH}, 1.0))
     assert post.seen is None
 
 
 def test_a_thousand_sites_fit_into_entries(tmp_path):
     names = tuple(f"site-{k}-{'x' * 50}" for k in range(1000))
-    carrier = AuditedCarrier(Post(()), tmp_path, "trial")
-    assert list(carrier.ask(dict.fromkeys(names, b"order"), 1.0)) == []
+    audit.note_messages(Store(tmp_path), "trial", "orders", dict.fromkeys(names, b"order"), silent=names)
     log = entries(tmp_path)
     assert {site for e in log if e["event"] == "orders" for site in e["sites"]} == set(names)
     assert {site for e in log if e["event"] == "no answer" for site in e["from"]} == set(names)

@@ -45,7 +45,7 @@ def wire(tmp_path):
     folders = {name: setup.enrol(network, network.bundle(name), tmp_path / name) for name in network.sites}
     carrier = Wire({name: SignedSite(folder, echo) for name, folder in folders.items()})
     carrier.network, carrier.folders = network, folders
-    carrier.transport = SignedTransport.of(carrier, network)
+    carrier.transport = SignedTransport(carrier, network)
     return carrier
 
 
@@ -103,7 +103,7 @@ def test_a_site_obeys_nobody_but_the_coordinator_and_only_what_is_meant_for_it(w
     with pytest.raises(MessageError, match="order must be signed"):
         wire.sites["site-1"](forged)  # with the key of another site
     other = setup.init(tmp_path / "other", 1, "127.0.0.1", task=fl.Regression("y"))
-    foreign = SignedTransport.of(wire, other)
+    foreign = SignedTransport(wire, other)
     with pytest.raises(MessageError, match="order must be signed"):
         list(foreign.ask({"site-1": describe("a")}, 1.0))  # of another network
 

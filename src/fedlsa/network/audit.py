@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .carriers import Carrier
 from .folder.config import Network
 from .protocol.records import printable
 from .store import ChainHead, Store
@@ -24,40 +23,16 @@ SITES_PER_ENTRY = 400  # digests in one entry
 MAX_TEXT = 1000
 
 
-class AuditedCarrier:
-    """A carrier whose orders and answers are written down; run : whose they are, for people."""
-
-    def __init__(self, carrier: Carrier, folder: Path, run: str = "") -> None:
-        self.carrier, self.store, self.run = carrier, Store(folder), run
-
-    def present(self) -> tuple[str, ...]:
-        """The sites that can be reached now."""
-        return self.carrier.present()
-
-    def ask(self, orders: Mapping[str, bytes], deadline: float) -> Iterator[tuple[str, bytes]]:
-        """Write down the orders, send them, and write down which answers came."""
-        self._note("orders", {site: digest(order) for site, order in orders.items()})
-        answers: dict[str, str] = {}
-        try:
-            for site, answer in self.carrier.ask(orders, deadline):
-                answers[site] = digest(answer)
-                yield site, answer
-        finally:
-            self._note("answers", answers, silent=[site for site in orders if site not in answers])
-
-    def _note(self, event: str, digests: dict[str, str], silent: Sequence[str] = ()) -> None:
-        sites = list(digests)
-        for start in range(0, max(1, len(sites)), SITES_PER_ENTRY):
-            part = {site: digests[site] for site in sites[start : start + SITES_PER_ENTRY]}
-            self.store.append({"event": event, "run": self.run, "sites": part})
-        for start in range(0, len(silent), SITES_PER_ENTRY):
-            absent = list(silent[start : start + SITES_PER_ENTRY])
-            self.store.append({"event": "no answer", "run": self.run, "from": absent})
-
-
-def digest(message: bytes) -> str:
-    """SHA-256 of a message as it was carried."""
-    return hashlib.sha256(message).hexdigest()
+def note_messages(
+    store: Store, run: str, event: str, messages: Mapping[str, bytes], silent: Sequence[str] = ()
+) -> None:
+    """Write down the digests of messages by site, as they were carried; silent : sites of which none came."""
+    sites = list(messages)
+    for start in range(0, max(1, len(sites)), SITES_PER_ENTRY):
+        part = {site: hashlib.sha256(messages[site]).hexdigest() for site in sites[start : start + SITES_PER_ENTRY]}
+        store.append({"event": event, "run": run, "sites": part})
+    for start in range(0, len(silent), SITES_PER_ENTRY):
+        store.append({"event": "no answer", "run": run, "from": list(silent[start : start + SITES_PER_ENTRY])})
 
 
 def entry_of(event: str, **content: str | int | float | None) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from typing import Any
 
 from ...errors import MessageError
 from ...theory.threads import one_blas_thread
+from .. import audit
 from ..folder.certificates import private_key, public_key
 from ..folder.config import Network, SiteFolder
 from ..protocol.messages import Answer, Answers, Order
 from ..protocol.records import decode, encode, sign, verify
+from ..store import Store
 from . import Carrier
 
 DIGEST_BYTES = hashlib.sha256().digest_size
@@ -27,24 +29,12 @@ _public_key = lru_cache(maxsize=1024)(public_key)  # a certificate is read once,
 class SignedTransport:
     """The run loop's transport: signs orders, and believes answers that the site's approved key has signed.
 
-    certificate : the certificate (PEM) that is approved for a site, None where there is none
+    Orders are in the audit log before they are sent, answers when they have come. run : whose they are, for people
     """
 
-    def __init__(
-        self, carrier: Carrier, network: str, signing_key: bytes, certificate: Callable[[str], bytes | None]
-    ) -> None:
-        self.carrier, self.network, self.certificate = carrier, network, certificate
-        self.key = private_key(signing_key)
-
-    @classmethod
-    def of(cls, carrier: Carrier, network: Network) -> SignedTransport:
-        """With the keys of a network's folder."""
-
-        def certificate(site: str) -> bytes | None:
-            path = network.site_certificate(site)
-            return path.read_bytes() if path.is_file() else None
-
-        return cls(carrier, network.id, network.signing_key.read_bytes(), certificate)
+    def __init__(self, carrier: Carrier, network: Network, run: str = "") -> None:
+        self.carrier, self.network, self.run = carrier, network, run
+        self.store, self.key = Store(network.folder), private_key(network.signing_key.read_bytes())
 
     def present(self) -> tuple[str, ...]:
         """The sites that can be reached."""
@@ -53,18 +43,25 @@ class SignedTransport:
     def ask(self, orders: Mapping[str, Order], deadline: float) -> Iterator[tuple[str, Answer | MessageError]]:
         """Send orders; what comes back, once per site; what cannot be believed is a MessageError."""
         bodies = {site: encode(order) for site, order in orders.items()}
-        sealed = {site: sign(self.key, "order", self.network, site, body) for site, body in bodies.items()}
-        for site, answer in self.carrier.ask(sealed, deadline):
-            try:
-                yield site, self._read(site, bodies[site], answer)
-            except MessageError as error:
-                yield site, error
+        sealed = {site: sign(self.key, "order", self.network.id, site, body) for site, body in bodies.items()}
+        audit.note_messages(self.store, self.run, "orders", sealed)
+        answers: dict[str, bytes] = {}
+        try:
+            for site, answer in self.carrier.ask(sealed, deadline):
+                answers[site] = answer
+                try:
+                    yield site, self._read(site, bodies[site], answer)
+                except MessageError as error:
+                    yield site, error
+        finally:
+            silent = [site for site in orders if site not in answers]
+            audit.note_messages(self.store, self.run, "answers", answers, silent)
 
     def _read(self, site: str, order: bytes, sealed: bytes) -> Answer:
-        certificate = self.certificate(site)
-        if certificate is None:
+        path = self.network.site_certificate(site)
+        if not path.is_file():
             raise MessageError(f"{site} has no approved certificate any more")
-        body = verify(_public_key(certificate), "answer", self.network, site, sealed)
+        body = verify(_public_key(path.read_bytes()), "answer", self.network.id, site, sealed)
         if body[:DIGEST_BYTES] != hashlib.sha256(order).digest():
             raise MessageError(f"the answer of {site} must be to the order that it was sent; it is to another one")
         return decode(body[DIGEST_BYTES:], Answers)

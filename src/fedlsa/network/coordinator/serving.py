@@ -24,7 +24,6 @@ from ...errors import FedLSAError, NetworkError, ResultFileError
 from ...files import reason, sync_folder
 from ...theory.threads import small_products
 from .. import audit
-from ..audit import AuditedCarrier
 from ..carriers import installed_carrier
 from ..carriers.grpc_carrier import GrpcCarrier
 from ..carriers.signed import SignedTransport
@@ -187,8 +186,7 @@ class CoordinatorService:
                 if run is None:
                     self._ended.wait(RUNS_POLL)
                 else:
-                    audited = AuditedCarrier(self.carrier, self.folder, run.name)
-                    carry(network, run, SignedTransport.of(audited, network))
+                    carry(network, run, SignedTransport(self.carrier, network, run.name))
                 attempts = Attempts(self.say)
             except Exception as error:  # whatever the disk does, the run on it is taken up again
                 self._ended.wait(attempts.after(error, run))
