@@ -448,3 +448,15 @@ def test_a_short_run_in_numpy_is_the_run_of_the_engine(local, method, monkeypatc
         monkeypatch.setattr(protocol, "BY_HAND_IN_NUMPY", limit)
         found.append(fl.fit(sites, fl.Regression("y"), local=local, method=method, **by_hand).protocol)
     assert_allclose(*found, rtol=1e-10)
+
+
+def test_long_rounds_on_means_are_powers_of_a_map_however_many_sites_there_are(monkeypatch):
+    def one_by_one(*_, **__):
+        raise AssertionError("10^12 steps, one at a time")
+
+    monkeypatch.setattr("fedlsa.engine.simulate", one_by_one)
+    rng = np.random.default_rng(6)
+    sites = [(rng.normal(size=(8, 1)), rng.normal(size=8)) for _ in range(300)]
+    by_hand = {"step_size": 1e-8, "local_steps": 10**8, "rounds": 40, "local": "means"}
+    found = fl.fit(sites, fl.Regression("y"), **by_hand)
+    assert_allclose(found.protocol, found.theta, atol=0.1 * found.standard_error.min())

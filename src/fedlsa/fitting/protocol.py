@@ -44,12 +44,11 @@ from ..theory.exact_curves import exact_record
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from ..theory.threads import small_products
 from .reading import PooledData, read
-from .row_sizes import RowSizes, StepLimits, row_sizes
+from .row_sizes import MOST_ROUNDS, RowSizes, StepLimits, row_sizes
 from .rows import Piece
 from .run_plan import (
     DOWN,
     EXACT,
-    MOST_MORE,
     UP,
     WINDOW,
     PlanNumbers,
@@ -67,11 +66,14 @@ from .tasks import Regression, Task, Value, checked_weight
 
 HAND = "given by hand"  # the basis of a run that nobody planned
 FIRST_ROUNDS = 64  # of a run that stops by itself, of which nobody knows when
-MOST_ROUNDS = 2000  # of a run, as policies begin
+FAR = 16  # times the rounds that policies allow: a plan's limit on rounds is some 8 times what a run takes
 SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
 # blocks of local steps of all sites that are run in NumPy: in the half second that an engine would need to load, where
 # a plan has taken as long already; in a tenth of one where a run is given by hand, perhaps one of many
 IN_NUMPY, BY_HAND_IN_NUMPY = 2e4, 5e3
+LONG_ROUND = (
+    1e5  # local steps of all sites, on means, which NumPy does by powers of their maps and an engine one by one
+)
 STARTS_THREADS = 1e6  # local steps of all sites that are done sooner than threads start
 QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable step size takes a second at most
 
@@ -180,7 +182,7 @@ def planned(problem: Problem, s: FitSettings, rows: bool, share_moments: bool) -
     algorithm = METHODS[found.method].with_steps(found.step_size, found.local_steps)
     if found.rate is None:
         return Chosen(algorithm, found.rounds, EXACT, None, found.curve[-1][1])
-    if found.rounds > MOST_MORE * MOST_ROUNDS:
+    if found.rounds > FAR * MOST_ROUNDS:
         raise ArgumentError(
             f"epsilon must be larger: a run would take up to {found.rounds:,} rounds; got {s.epsilon:g}"
         )
@@ -251,12 +253,14 @@ def _path(
     problem: Problem, chosen: Chosen, rounds: int, s: FitSettings, progress: Progress | None
 ) -> tuple[Floats, int]:
     """theta : (rounds + 1, d), or at both ends alone where no rule stops the run; the round of divergence, or -1."""
-    sampling, steps = Replay() if s.in_order else IID(), problem.n_agents * rounds * chosen.algorithm.mean_steps
+    sampling, H = Replay() if s.in_order else IID(), chosen.algorithm.mean_steps
+    steps = problem.n_agents * rounds * H
     record = [0, rounds] if chosen.stop is None else list(range(rounds + 1))
     arguments: dict[str, Any] = {"seeds": [s.seed], "record": record, "engine": "cpu", "dtype": "float64"}
     noiseless = _noiseless(problem)
     blocks = problem.n_agents * rounds + (0 if noiseless else steps / BLOCK)
-    if blocks <= (BY_HAND_IN_NUMPY if s.by_hand else IN_NUMPY):
+    long = noiseless and H >= BLOCK and problem.n_agents * H >= LONG_ROUND
+    if long or blocks <= (BY_HAND_IN_NUMPY if s.by_hand else IN_NUMPY):
         outcomes = outcome_tables(problem, sampling)
         zero = np.zeros(problem.dim)
         job = make_job(problem, chosen.algorithm, rounds, sampling, outcomes, zero, None, arguments)

@@ -15,7 +15,7 @@ import numpy as np
 from ..checks import Floats
 from .rows import Piece
 
-LEAST_LOCAL_STEPS, LARGEST_STEP = 20, 1.0  # as policies begin
+LEAST_LOCAL_STEPS, LARGEST_STEP, MOST_ROUNDS = 20, 1.0, 2000  # as policies begin
 ROUNDING = 1e-13  # of the largest singular value: directions below it are rounding errors
 
 

@@ -17,7 +17,7 @@ from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError, PolicyError
 from ...files import reason
 from ...fitting.formulas import parse_formula
-from ...fitting.row_sizes import LARGEST_STEP, LEAST_LOCAL_STEPS
+from ...fitting.row_sizes import LARGEST_STEP, LEAST_LOCAL_STEPS, MOST_ROUNDS
 from ...fitting.tasks import Regression, Task
 from ..protocol.records import printable
 from ..protocol.run_settings import RunTerms, plain_name
@@ -96,7 +96,7 @@ class Policy:
         "Fingerprints of the other sites that a person has compared with theirs. Where there are none, the sites of "
         "the first run are remembered, and other keys are refused from then on.",
     )
-    most_rounds: int = entry(2000, "Most rounds that one run may ask for.")
+    most_rounds: int = entry(MOST_ROUNDS, "Most rounds that one run may ask for.")
     most_runs: int = entry(100, "Most runs in all.")
     most_answers: int = entry(50_000, "Most answers in all, of every kind.")
     privacy: str = entry(
