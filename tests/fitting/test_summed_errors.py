@@ -13,7 +13,6 @@ from fedlsa.fitting.rows import observations
 from fedlsa.fitting.sites import open_tables
 from fedlsa.fitting.summed_errors import (
     PooledSystem,
-    RowCounts,
     ScorePoint,
     convergence_notes,
     fields_of_fit,
@@ -63,7 +62,7 @@ class Sums:
         tables = open_tables(self.sites, task, None, None)
         self.data, self.weights, _ = read(tables, task, self.weight, 1e9, lambda *_: None)
         self.pieces = [partial(observations, t, task, self.data.columns, self.data.scale) for t in tables]
-        self.counts, self.penalty = RowCounts(SIZES, self.weights), penalty_of(task, self.data.scale)
+        self.counts, self.penalty = (np.array(SIZES), self.weights), penalty_of(task, self.data.scale)
 
     def total(self, part):
         return np.sum([part(p, w) for p, w in zip(self.pieces, self.weights, strict=True)], axis=0)
@@ -71,16 +70,16 @@ class Sums:
     def all_coefficients(self, theta):
         d, scale = self.data.scale.dim, self.data.scale
         system = PooledSystem.read(self.total(lambda p, w: system_sums(p(), theta, self.penalty, w)), d)
-        at = solution_point(self.counts, system, theta, self.data.coefficients)
+        at = solution_point(system, theta, self.data.coefficients, *self.counts)
         total = self.total(lambda p, w: score_sums(p, at, self.penalty, w))
-        return fields_of_fit(self.task, scale, self.counts, at, total, range(d), system)
+        return fields_of_fit(self.task, scale, sum(SIZES), at, total, range(d))
 
     def of_chosen(self, chosen, theta):
         scale = self.data.scale
         A = PooledSystem.read(self.total(lambda p, w: system_sums(p(), theta, self.penalty, w)), scale.dim).A
         at = ScorePoint(theta, np.linalg.solve(A.T, scale.original()[0][chosen].T).T)
         total = self.total(lambda p, w: score_sums(p, at, self.penalty, w))
-        return fields_of_fit(self.task, scale, self.counts, at, total, chosen)
+        return fields_of_fit(self.task, scale, sum(SIZES), at, total, chosen)
 
 
 def assert_same(found, fit, names=NUMBERS, chosen=slice(None)):

@@ -318,7 +318,7 @@ def test_sites_that_lack_levels_agree_on_all_and_reach_pooled_least_squares(tmp_
     np.testing.assert_allclose(model.predict(new), [c["intercept"] + north + 2 * c["x"], c["intercept"]], rtol=1e-12)
     assert np.isnan(model.standard_error).all()
     assert model.rows == len(pooled)
-    assert "no error bars" in str(model.summary())
+    assert "none: share_scores is not true in the policy of" in str(model.summary())
     assert model._repr_html_()
 
 

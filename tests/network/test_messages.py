@@ -22,6 +22,8 @@ from fedlsa.network.protocol.messages import (
     Orders,
     Refusal,
     Reply,
+    Score,
+    Solve,
     Standardise,
     Sums,
     Work,
@@ -52,6 +54,9 @@ EXAMPLES = [
     Refusal("e", 0, 1, "forgot", "the disk"),
     Finish("e", *both, 0, v, *past, ("a", "b")),
     Finished("e", share),
+    Solve("e", *both, 0, v, *past),
+    Score("e", *both, 0, v, *past, v[None]),
+    Score("e", *both, 0, v, *past, v[None], np.eye(2), np.eye(2)),
 ]
 ANY = Orders | Answers
 
@@ -86,11 +91,9 @@ def test_every_kind_has_an_example():
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: m.kind)
 def test_a_message_with_any_field_missing_changed_in_type_or_added_is_refused(message):
-    optional = (
-        {"receipt", *(("A", "b", "noise_map") if message.A is None else ())}
-        if message.kind == "measurement"
-        else ({"receipt"})
-    )
+    optional = {"receipt", "target", "scores", "spread"}
+    if getattr(message, "A", None) is None or message.kind == "score":
+        optional |= {"A", "b", "noise_map"}
     for name in ("type", *message.__struct_fields__):
         if name not in optional:
             with pytest.raises(MessageError):

@@ -12,7 +12,7 @@ from fedlsa.errors import ArgumentError, NetworkError
 from fedlsa.network.coordinator.commands import model, outcome
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import summary
-from fedlsa.network.protocol.messages import Continued, Scores
+from fedlsa.network.protocol.messages import Continued, Score
 from fedlsa.network.protocol.run_settings import StartOptions
 
 SIZES = (60, 95, 130, 75)
@@ -183,7 +183,7 @@ def liar(tmp_path):
 
 def test_a_false_system_that_would_give_one_row_the_leverage_of_all_is_refused(liar):
     """1 / (1 - h)^2 of a row grows without bound as A falls to what the row alone puts into it."""
-    liar.forge = lambda order: replace(order, A=0.2 * order.A) if order.kind == "scores" else order
+    liar.forge = lambda order: replace(order, A=0.2 * order.A) if order.kind == "score" else order
     liar.model()
     first, *others = liar.refusals
     assert "cannot read its data" in first
@@ -197,7 +197,7 @@ def test_scores_are_told_once_in_a_run(liar):
     orders = []
     liar.forge = lambda order: orders.append(order) or order
     complete_run(liar.network, run, liar)
-    scores = next(order for order in orders if order.kind == "scores")
+    scores = next(order for order in orders if order.kind == "score")
     for other in (replace(scores, theta=scores.theta + 1), replace(scores, directions=-scores.directions)):
         answer = liar.handler("site-1").answer(other)
         assert answer.kind == "refusal"
@@ -211,7 +211,7 @@ def test_directions_that_the_terms_do_not_name_are_refused(tmp_path):
     world.refusals = []
     d = 4
     world.forge = lambda order: (
-        Scores(**{f: getattr(order, f) for f in Continued.__struct_fields__}, directions=np.eye(d))
+        Score(**{f: getattr(order, f) for f in Continued.__struct_fields__}, directions=np.eye(d))
         if order.kind == "finish"
         else order
     )

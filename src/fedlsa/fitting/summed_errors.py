@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh
 
-from ..checks import Floats
+from ..checks import Floats, did_you_mean
 from ..errors import ArgumentError, SiteDataError
 from ..theory.linear import smat, svec
 from .covariance import alone_text, root_of_sandwich, sandwiches
@@ -29,7 +29,7 @@ from .error_sources import explained
 from .rows import FeatureScale, Piece
 from .scores import CovarianceKind, ScorePass, SharedSolution
 from .sums import Systems, check_determined, penalty_of
-from .tasks import Regression
+from .tasks import Regression, Task
 
 ROUNDING = 1e-6  # relative, of a site's part in the system of all
 UNSETTLED = 0.01  # relative, of a standard error: what is more is said
@@ -39,38 +39,26 @@ Pieces = Callable[[], Iterable[Piece]]  # the rows of one site in the run's coor
 
 def system_sums(pieces: Iterable[Piece], theta: Floats, penalty: Floats, weight: float) -> Floats:
     """A site's part of the first sum, at theta : (d,); penalty : (d,), the ridge; weight : w_c, of the site."""
-    d, n = len(theta), 0
-    gram, gradient, mean = np.zeros((d, d)), np.zeros(d), np.zeros(d)
-    for p in pieces:
-        n += len(p.y)
-        gram += p.u.T @ p.u
-        gradient += p.u.T @ (p.u @ theta - p.y)
-        mean += p.u.sum(axis=0)
-    parts = (
-        svec(gram / n) + svec(np.diag(penalty)),
-        gradient / n + penalty * theta,
-        mean / n,
-        svec(gram / n) * weight / n,
-    )
-    return weight * np.concatenate(parts)
+    own = Systems.of(pieces, ["this site"], penalty)
+    A, n = svec(own.A[0]), own.n[0]
+    return weight * np.concatenate([A, own.A[0] @ theta - own.b[0], weight / n * (A - svec(np.diag(penalty)))])
 
 
 @dataclass(frozen=True, eq=False)
 class PooledSystem:
-    """What the first sum holds: A : (d, d), with the ridge; gradient : A theta - b : (d,); mean : (d,) of the features;
-    shares : (d, d), sum over all rows of r^2 u u^T, r the share of a row in the average."""
+    """What the first sum holds: A : (d, d), with the ridge; gradient : (d,), A theta - b; shares : (d, d), the sum over
+    all rows of r^2 u u^T, r the share of a row in the average."""
 
     A: Floats
     gradient: Floats
-    mean: Floats
     shares: Floats
 
     @classmethod
     def read(cls, total: Floats, d: int) -> PooledSystem:
         """Of sums over all sites."""
         k = d * (d + 1) // 2
-        A, gradient, mean, shares = np.split(np.asarray(total, np.float64), np.cumsum([k, d, d]))
-        return cls(smat(A, d), gradient, mean, smat(shares, d))
+        A, gradient, shares = np.split(total, [k, k + d])
+        return cls(smat(A, d), gradient, smat(shares, d))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,79 +92,74 @@ def score_sums(pieces: Pieces, at: ScorePoint, penalty: Floats, weight: float) -
     for row in sums.alone.values():
         raise SiteDataError(alone_text(f"row {row}", at.kind))
     gradient = weight * (sums.products[0] / n + penalty * at.theta)
-    y = np.sum([[p.y.sum(), p.y @ p.y] for p in pieces()], axis=0)
-    numbers = weight / n * sums.squares[0], found.shares, *(weight / n * y)
-    return np.concatenate([svec(V @ sums.meats()[0] @ V.T), V @ gradient, numbers])
+    means = weight / n * np.sum([[*p.u.sum(axis=0), p.y.sum(), p.y @ p.y] for p in pieces()], axis=0)
+    squares = weight / n * sums.squares[0], found.shares
+    return np.concatenate([svec(V @ sums.meats()[0] @ V.T), V @ gradient, means, squares])
 
 
-@dataclass(frozen=True, eq=False)
-class RowCounts:
-    """rows, weights : (N,) of the sites, by which they count."""
-
-    rows: Sequence[int]
-    weights: Floats
-
-    @property
-    def n(self) -> int:
-        return sum(self.rows)
-
-    @property
-    def equal(self) -> bool:
-        """Whether all rows count the same."""
-        share = np.asarray(self.weights) / np.asarray(self.rows)
-        return bool(np.ptp(share) <= 1e-12 * share.max())
+def rows_count_equally(rows: Floats, weights: Floats) -> bool:
+    """Whether sites of so many rows, and these weights, give each row the same share : (N,) each."""
+    return bool(np.ptp(weights / rows) <= 1e-12 * np.max(weights / rows))
 
 
-def solution_point(counts: RowCounts, system: PooledSystem, theta: Floats, names: Sequence[str]) -> ScorePoint:
+def chosen_coefficients(
+    task: Task, names: Sequence[str], chosen: Sequence[str], rows: Floats, weights: Floats
+) -> list[int]:
+    """The places of coefficients that are to have errors from directions alone; what has none is an ArgumentError."""
+    if chosen and not isinstance(task, Regression):
+        raise ArgumentError(f"errors_of must be of a regression, not of a value function; got {', '.join(chosen)}")
+    if chosen and not rows_count_equally(rows, weights):
+        got = ", ".join(chosen)
+        raise ArgumentError(f"errors_of must go with rows that all count the same, at sites of any size; got {got}")
+    for name in (name for name in chosen if name not in names):
+        hint = did_you_mean(name, names)
+        raise ArgumentError(f"errors_of must name coefficients of the run, and none is called {name!r}{hint}")
+    return [names.index(name) for name in chosen]
+
+
+def solution_point(
+    system: PooledSystem, theta: Floats, names: Sequence[str], rows: Floats, weights: Floats
+) -> ScorePoint:
     """The data's own solution, from where a run ended, and what the scores are to tell there."""
-    d = len(theta)
-    check_determined(system.A, names, counts.n)
-    if counts.n <= d:
-        raise SiteDataError(f"error bars need more rows than coefficients, {d}; all sites together have {counts.n}")
-    spread = None if counts.equal else np.asarray(np.linalg.pinv(system.shares, hermitian=True), np.float64)
+    d, n = len(theta), int(np.sum(rows))
+    check_determined(system.A, names, n)
+    if n <= d:
+        raise SiteDataError(f"error bars need more rows than coefficients, {d}; all sites together have {n}")
+    equal = rows_count_equally(rows, weights)
+    spread = None if equal else np.asarray(np.linalg.pinv(system.shares, hermitian=True), np.float64)
     return ScorePoint(theta - np.linalg.solve(system.A, system.gradient), np.eye(d), system.A, spread)
 
 
 def fields_of_fit(
-    task: Regression, scale: FeatureScale, counts: RowCounts, at: ScorePoint, total: Floats,
-    chosen: Sequence[int], system: PooledSystem | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    task: Regression, scale: FeatureScale, n: int, at: ScorePoint, total: Floats, chosen: Sequence[int]
+) -> dict[str, Any]:
     """The fields of a Fit that the second sum gives: coefficients, covariance, how well the model fits.
 
-    chosen : the q coefficients that directions are of. Others keep the run's value, and their covariance is NaN
+    n : rows of all sites; chosen : the q coefficients that directions are of. Others keep the run's value, and their
+    covariance is NaN
     """
-    d, q, n = len(at.theta), len(at.directions), counts.n
+    d, q = len(at.theta), len(at.directions)
     k, (T, t) = q * (q + 1) // 2, scale.original()
-    numbers = np.asarray(total, np.float64)
-    meat, gradient, (squares, shares, mean, square) = smat(numbers[:k], q), numbers[k : k + q], numbers[k + q :]
-    theta, root = T @ at.theta + t, np.full((d, d), np.nan)
-    covariance = root.copy()
-    freedom = float(n - d) if at.spread is None else min(float(n - d), d**2 / shares)
+    meat, gradient, mean, (y, yy, squares, shares) = np.split(total, [k, k + q, k + q + d])
+    meat, theta = at.kind.factor(n, d, 0) * smat(meat, q), T @ at.theta + t
     if at.A is not None:
         theta = T @ (at.theta - np.linalg.solve(at.A, gradient)) + t
         covariance, root = T @ sandwiches(at.A, meat) @ T.T, T @ root_of_sandwich(at.A, meat)
     else:
-        if not counts.equal:
-            raise ArgumentError(
-                "errors of chosen coefficients need rows that all count the same; those of some sites count more"
-            )
-        block = at.kind.factor(n, d, 0) * meat
-        covariance[np.ix_(chosen, chosen)] = block
-        root[chosen] = 0.0
-        root[chosen, :q] = root_of_sandwich(np.eye(q), block)
         theta[chosen] -= gradient
-    about, A = np.append(np.full(d, np.nan), scale.y_centre + scale.y_spread * mean), None
-    if system is not None:
-        A, k = system.A - np.diag(penalty_of(task, scale)), len(scale.centre)
-        about = np.append(scale.centre + scale.spread * system.mean[:k], about[-1])
-    fits = {"squares": squares, "mean": about, "variance": scale.y_spread**2 * (square - mean**2)}
+        covariance, root = np.full((d, d), np.nan), np.full((d, d), np.nan)
+        covariance[np.ix_(chosen, chosen)] = meat
+        root[chosen] = np.pad(root_of_sandwich(np.eye(q), meat), ((0, 0), (0, d - q)))
+    A, about = None if at.A is None else at.A - np.diag(penalty_of(task, scale)), mean[: len(scale.centre)]
+    centre = np.append(scale.centre + scale.spread * about, scale.y_centre + scale.y_spread * y)
+    variance, pooled = scale.y_spread**2 * (yy - y**2), at.spread is None
     return {
         "theta": theta,
         "covariance": covariance,
         "root": root,
-        "degrees_of_freedom": freedom,
+        "degrees_of_freedom": float(n - d) if pooled else min(float(n - d), d**2 / shares),
         "covariance_kind": at.kind.shown,
-        **explained(task, scale, A, **fits, rows=(n, float(n)), pooled=counts.equal),
+        **explained(task, scale, A, squares=squares, mean=centre, variance=variance, rows=(n, float(n)), pooled=pooled),
     }
 
 

@@ -10,13 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ...checks import Floats, did_you_mean
-from ...errors import MessageError, NetworkError, SiteDataError
+from ...checks import Floats
+from ...errors import ArgumentError, MessageError, NetworkError, SiteDataError
 from ...fitting.columns import Columns
 from ...fitting.design import design_of
 from ...fitting.row_sizes import StepLimits
 from ...fitting.rows import FeatureScale
 from ...fitting.run_plan import PlanNumbers, one_shot, plan_from_moments, plan_from_scalars, shared, weights_of
+from ...fitting.summed_errors import chosen_coefficients
 from ...fitting.sums import scale_of, unscaled
 from ...fitting.tasks import Task, checked_weight
 from ...theory.private_plans import noise_sentence
@@ -188,11 +189,12 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     formula = design_of(task, design.levels)
     for text in (*look_alikes(design)[:10], *map(printable, formula.cautions if formula is not None else ())):
         run.note("levels", text=text)
-    if unknown := [name for name in options.errors_of if name not in names]:
-        hint = did_you_mean(unknown[0], names)
-        raise NetworkError(f"errors_of must name coefficients of the run, and none is called {unknown[0]!r}{hint}")
     rows, weight = [said.rows for said in described], checked_weight(task, options.weight)
     weights = weights_of(rows, weight, options.max_weight)
+    try:
+        chosen = chosen_coefficients(task, names, options.errors_of, np.array(rows), weights)
+    except ArgumentError as error:
+        raise NetworkError(str(error)) from None
     sums = None
     if task.scaled:
         order = Standardise(run.name, **_everybody(sites, weights), design=design)
@@ -220,7 +222,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     except (ValueError, ArithmeticError) as error:
         raise NetworkError(f"no plan follows from what the sites say: {printable(error, 500)}") from error
     terms["no_scores"] = [site for site, m in zip(sites, measured, strict=True) if not m.scores]
-    terms["chosen"] = [names.index(name) for name in options.errors_of if terms["no_scores"]]
+    terms["chosen"] = chosen if terms["no_scores"] else []
     terms |= plan
     if all(m.A is not None for m in measured):
         terms["one_shot"] = one_shot(shared(measured, weights), [m.rows for m in measured], names).tolist()

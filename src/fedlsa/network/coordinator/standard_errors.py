@@ -14,18 +14,11 @@ import numpy as np
 from ...errors import FedLSAError, NetworkError
 from ...fitting.fitted import Fit, SiteReport
 from ...fitting.model_files import to_plain, typed_fields
-from ...fitting.summed_errors import (
-    PooledSystem,
-    RowCounts,
-    ScorePoint,
-    convergence_notes,
-    fields_of_fit,
-    solution_point,
-)
+from ...fitting.summed_errors import PooledSystem, ScorePoint, convergence_notes, fields_of_fit, solution_point
 from ...fitting.tasks import Regression, Task
 from ...results.recipe import versions
 from ..protocol.agreed_design import AgreedDesign
-from ..protocol.messages import Scores, Sums, System
+from ..protocol.messages import Score, Solve, Sums
 from ..protocol.records import printable
 from ..protocol.ring import STATISTICS, to_floats
 from ..protocol.server import ServerState, summed
@@ -40,59 +33,56 @@ def standard_errors(with_: Inquiry, state: ServerState, terms: Agreement, slack:
 
     slack : the relative error of the last direction, about
     """
-    T, t = scale_from_json(terms["scale"]).original()
+    task, scale = with_.network.task, scale_from_json(terms["scale"])
+    T, t = scale.original()
     try:
-        of = _of_chosen_coefficients if terms["chosen"] else _of_all_coefficients
-        found = of(with_, state, terms)
+        if not isinstance(task, Regression):
+            raise NetworkError("sums of sites give those of a regression, not of a value function")
+        if terms["chosen"]:
+            at, chosen = _of_chosen_coefficients(state, terms, task.ridge)
+        else:
+            at, chosen = _of_all_coefficients(with_, state, terms)
+        order = Score(**_common(state) | {"theta": at.theta}, directions=at.directions, A=at.A, spread=at.spread)
+        found = fields_of_fit(task, scale, sum(terms["rows"].values()), at, _sum(with_, order), chosen)
         notes = convergence_notes(found["theta"], T @ state.estimate + t, found["covariance"], max(state.slack, slack))
         return {"errors": to_plain(found | {"notes": notes})}
     except (FedLSAError, ArithmeticError, np.linalg.LinAlgError) as error:
         return {"no_errors": printable(error, 500)}
 
 
-def _of_all_coefficients(with_: Inquiry, state: ServerState, terms: Agreement) -> dict[str, Any]:
+def _of_all_coefficients(with_: Inquiry, state: ServerState, terms: Agreement) -> tuple[ScorePoint, list[int]]:
+    """Where all sites share scores: at the solution, from the sum of their systems."""
     if unwilling := terms["no_scores"]:
         raise NetworkError(f"share_scores is not true in the policy of {', '.join(unwilling)}")
     if state.dim > MOST_COEFFICIENTS:
         rule = f"sums of more than {MOST_COEFFICIENTS} coefficients are too long for a message"
         raise NetworkError(f"{rule}, and there are {state.dim}; errors_of names some")
-    task, counts, common = _common(with_, state, terms)
-    system = PooledSystem.read(_sum(with_, System(**common)), state.dim)
-    at = solution_point(counts, system, state.estimate, terms["names"])
-    total = _sum(with_, _scores(common, at))
-    return fields_of_fit(task, scale_from_json(terms["scale"]), counts, at, total, range(state.dim), system)
+    system = PooledSystem.read(_sum(with_, Solve(**_common(state))), state.dim)
+    counts = np.array([*terms["rows"].values()]), np.array(terms["weights"])
+    return solution_point(system, state.estimate, terms["names"], *counts), list(range(state.dim))
 
 
-def _of_chosen_coefficients(with_: Inquiry, state: ServerState, terms: Agreement) -> dict[str, Any]:
+def _of_chosen_coefficients(state: ServerState, terms: Agreement, ridge: float) -> tuple[ScorePoint, list[int]]:
+    """Where rounds have found directions: at the run's end."""
     chosen, scale = terms["chosen"], scale_from_json(terms["scale"])
     if len(state.found) < len(chosen):
         raise NetworkError("the run was stopped")
-    task, counts, common = _common(with_, state, terms)
     c = scale.original()[0][chosen]
     directions = np.linalg.norm(c, axis=1, keepdims=True) * np.vstack([state.found[1:], state.theta])
     if scale.intercept:  # sites have a ridge of the intercept too, which is apart from centred columns, and 0
-        directions[:, -1] *= 1 + task.ridge
-    at = ScorePoint(state.estimate, directions)
-    return fields_of_fit(task, scale, counts, at, _sum(with_, _scores(common, at)), chosen)
+        directions[:, -1] *= 1 + ridge
+    return ScorePoint(state.estimate, directions), chosen
 
 
-def _common(with_: Inquiry, state: ServerState, terms: Agreement) -> tuple[Regression, RowCounts, dict[str, Any]]:
-    """The task, how rows count, and what all orders for sums over all sites say."""
-    task, sites = with_.network.task, state.settings.sites
-    if not isinstance(task, Regression):
-        raise NetworkError("sums of sites give those of a regression, not of a value function")
+def _common(state: ServerState) -> dict[str, Any]:
+    """What all orders for sums over all sites say."""
+    sites = state.settings.sites
     if (away := state.gone | state.aside).any():
         raise NetworkError(f"{sites[int(np.argmax(away))]} is gone, and sums are over all sites")
-    counts = RowCounts(list(terms["rows"].values()), np.array(terms["weights"]))
-    common = summed(state, np.arange(len(sites)), int(state.known.min()))
-    return task, counts, common | {"theta": state.estimate}
+    return summed(state, np.arange(len(sites)), int(state.known.min())) | {"theta": state.estimate}
 
 
-def _scores(common: dict[str, Any], at: ScorePoint) -> Scores:
-    return Scores(**common | {"theta": at.theta}, directions=at.directions, A=at.A, spread=at.spread)
-
-
-def _sum(with_: Inquiry, order: System | Scores) -> np.ndarray[Any, Any]:
+def _sum(with_: Inquiry, order: Solve | Score) -> np.ndarray[Any, Any]:
     """The sum over all sites that an order asks for."""
     answers = with_.ask_all(lambda site: order, Sums)
     if answers is None:

@@ -1,7 +1,7 @@
 """What sites and server say to each other: frozen structs, written and strictly read by records.py.
 
-    server: Describe     Standardise  Measure      Work              System, Scores  Finish
-    site:   Description  Sums         Measurement  Reply or Refusal  Sums            Finished
+    server: Describe     Standardise  Measure      Work              Solve  Score  Finish
+    site:   Description  Sums         Measurement  Reply or Refusal  Sums   Sums   Finished
 
 Every vector that leaves a site is a share (ring.py): with secure aggregation it says nothing by itself, and the server
 learns the sum over the sites of the order. All sites of a sum get the same order. Its digest and the head of the run's
@@ -218,11 +218,11 @@ class Refusal(Answer, frozen=True):
             raise MessageError(f"'reason' must be one of {', '.join(REASONS)}; got {self.reason[:40]!r}")
 
 
-class System(Continued, frozen=True):
+class Solve(Continued, frozen=True):
     """Asks for sums of the sites' systems, and of gradients at theta (fitting/summed_errors.py)."""
 
 
-class Scores(Continued, frozen=True):
+class Score(Continued, frozen=True):
     """Asks for sums of scores at theta, along `directions`; A, spread : as in fitting/summed_errors.py."""
 
     directions: Annotated[Floats, "q", "d"]
@@ -242,5 +242,5 @@ class Finished(Answer, frozen=True):
     share: Share
 
 
-Orders = Describe | Standardise | Measure | Work | System | Scores | Finish
+Orders = Describe | Standardise | Measure | Work | Solve | Score | Finish
 Answers = Description | Sums | Measurement | Reply | Refusal | Finished

@@ -222,7 +222,7 @@ class RunSettings(StartOptions):
         sites = _different("sites", self.sites)
         N = len(sites)
         if not sites:
-            raise ArgumentError("sites must be at least one; got none")
+            raise ArgumentError("sites must be different names, at least one; got none")
         weights = checks.array("weights", (1.0,) * N if self.weights is None else self.weights, (N,))
         if (weights <= 0).any():
             raise ArgumentError(f"weights must be above 0; got {weights.min():g}")

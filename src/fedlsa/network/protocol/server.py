@@ -47,7 +47,6 @@ DOWN_MESSAGES, DOWN_BYTES, UP_MESSAGES, UP_BYTES = range(4)  # columns of `traff
 REMEMBERED = 5  # rounds whose median sizes bound the next one
 FLOOR = 1e-9  # of theta's size: a movement below it is never too long, whatever the last ones were
 
-PerSite = Annotated[Floats, "N"]
 Counts = Annotated[Integers, "N"]
 Chosen = Annotated[Flags, "N"]
 Vectors = Annotated[Floats, "N", "d"]
@@ -70,7 +69,7 @@ class OpenRound(Struct, frozen=True):
     invited: Chosen
     expected: Chosen
     accepted: Chosen
-    sizes: PerSite
+    sizes: Annotated[Floats, "N"]
     marks: Counts
     shares: Annotated[Limbs, "N", "d", "limbs"]
 
@@ -87,8 +86,8 @@ class ServerState(Struct, frozen=True):
     typical : (at most REMEMBERED,), of the last rounds of this generation, per local step: the median length of single
         changes, or of masked ones the length of their mean
     traffic : (N, 4), messages and bytes down, messages and bytes up; movement : (averages,), ||theta_t - theta_{t-1}||
-    found : (k, d), what rounds have found before: the coefficients, then directions (messages.Work); earlier : rounds
-        that were averaged for them; slack : the largest relative error of these directions, about
+    found : (k, d), what earlier rounds have found: coefficients, then directions (messages.Work); earlier : how many
+        were averaged for them; slack : the largest relative error of these directions, about
     """
 
     settings: RunSettings
@@ -467,9 +466,8 @@ def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats
 def finish(state: ServerState, names: Sequence[str] = ()) -> dict[str, Finish]:
     """The last message to each site that belongs; names : of the coefficients."""
     belong = np.flatnonzero(~state.gone & ~state.aside)
-    common = summed(state, belong, int(state.known[belong].min(initial=0)))
-    last = Finish(**common | {"theta": state.estimate}, names=tuple(names))
-    return {state.settings.sites[c]: last for c in belong.tolist()}
+    common = summed(state, belong, int(state.known[belong].min(initial=0))) | {"theta": state.estimate}
+    return {state.settings.sites[c]: Finish(**common, names=tuple(names)) for c in belong.tolist()}
 
 
 def sum_of_controls(shares: Sequence[Limbs], unit: float) -> float:

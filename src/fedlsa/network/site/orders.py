@@ -53,11 +53,11 @@ from ..protocol.messages import (
     Order,
     Orders,
     Refusal,
-    Scores,
+    Score,
+    Solve,
     Standardise,
     Summed,
     Sums,
-    System,
     Work,
 )
 from ..protocol.records import decode, encode, printable
@@ -334,12 +334,12 @@ class OrderHandler:
         c = T[opened.note["names"].index(chosen[message.target - 1])]
         return self.table.drawing(steps.adjoint, c / np.linalg.norm(c))
 
-    def _system(self, message: System | Scores) -> Answer:
+    def _solve(self, message: Solve | Score) -> Answer:
         """The share of a sum for standard errors, one of each kind in a run."""
         opened, task = self._run(message), self.site.task
         terms, note, label = opened.terms, opened.note, self._only(message, opened)
         scale, design = scale_from_json(note["scale"]), AgreedDesign.from_text(note["design"])
-        chosen = len(message.directions) if isinstance(message, Scores) and message.A is None else None
+        chosen = len(message.directions) if isinstance(message, Score) and message.A is None else None
         if chosen not in (None, len(terms.errors_of)):
             raise MessageError("'directions' must be of the coefficients that the terms ask for; they are not")
         limits.check_scores(self.policy, chosen, scale.dim)
@@ -348,7 +348,7 @@ class OrderHandler:
             limits.check_row_share(self.policy, self.table.prepare(terms, scale, design)[1])
             pieces = partial(observations, self.table.data.opened, task, self.table.view(design).columns, scale)
             part = penalty_of(task, scale), message.weight(self.site.name)
-            if isinstance(message, System):
+            if isinstance(message, Solve):
                 sums, left = system_sums(pieces(), message.theta, *part), "sums of products of all columns"
             else:
                 at = ScorePoint(message.theta, message.directions, message.A, message.spread)
@@ -357,7 +357,7 @@ class OrderHandler:
         more = {"numbers": len(sums), "groups": opened.groups}
         return self._enter(Sums(message.experiment, share), terms.token, message, left, label.hex(), more)
 
-    _scores = _system
+    _score = _solve
 
     def _finish(self, message: Finish) -> Answer:
         opened = self._run(message, last=True)
