@@ -9,6 +9,7 @@ import pytest
 from hostile import design, gaussian_table, write_table
 
 import fedlsa as fl
+from fedlsa.errors import PolicyError
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.messages import Answers, Describe, Finish, Measure, Standardise, Work, mark
@@ -16,9 +17,13 @@ from fedlsa.network.protocol.records import VERSION, decode, encode
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.protocol.transcript import ORIGIN, Entry, digest_of_mean, extend, to_row, width
+from fedlsa.network.site.facts import view
+from fedlsa.network.site.ledger import RunFiles
+from fedlsa.network.site.limits import check_change
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data
+from fedlsa.network.store import Store
 
 ETA, STEPS = 2.0**-11, 2048
 
@@ -331,8 +336,43 @@ def test_a_row_that_is_added_between_two_runs_does_not_show(tmp_path):
     write_table(tmp_path / f"{site}.csv", np.vstack([world.rows[site], np.repeat(new, 5, axis=0)]))
     after = sums("c")  # five rows, as small cells have it: their sum follows, not one of them
     assert after.shape == before.shape
-    write_table(tmp_path / f"{site}.csv", np.vstack([world.rows[site][:-1] + 1, np.repeat(new, 6, axis=0)]))
-    assert "(least_changed_rows)" in sums("d")  # as many rows as before, and others
+    fives = np.vstack([world.rows[site], np.repeat(new, 5, axis=0)])
+    changed = fives.copy()
+    changed[0] += 1
+    for few in (changed, np.vstack([changed, fives[1:6]]), np.vstack([changed[1:], fives[1:6]]), fives[1:]):
+        write_table(tmp_path / f"{site}.csv", few)
+        assert "(least_changed_rows)" in sums("d")  # one row is gone, however many are new
+    changed[:5] += 1
+    write_table(tmp_path / f"{site}.csv", changed[::-1])
+    assert sums("e").shape == before.shape  # five are
+
+
+def test_a_row_of_a_new_level_does_not_make_all_rows_new(tmp_path):
+    rng = np.random.default_rng(0)
+
+    def write(name, levels):
+        lines = [f"{x},{g},{y}" for x, g, y in zip(rng.normal(size=60), levels, rng.normal(size=60), strict=True)]
+        (tmp_path / name).write_text("\n".join(["x,g,y", *lines]))
+        task = fl.Regression("y ~ x + g")
+        return view(open_data(tmp_path / name, None, task).opened, task)
+
+    seen = [write("a.csv", ["p", "q"] * 30), write("b.csv", ["p", "q"] * 29 + ["p", "r"])]
+    files = RunFiles(None, Store(tmp_path), print)
+    files.keep_rows(seen[0])
+    assert files.changed_rows(seen[0]) == (0, 0)
+    assert files.changed_rows(seen[1]) is None  # columns are others: numbers of rows decide
+    last = seen[0].summary.n, seen[0].digest
+    with pytest.raises(PolicyError, match="least_changed_rows"):
+        check_change(Policy(), seen[1].summary.n, seen[1].digest, last, files.changed_rows(seen[1]))
+
+
+def test_hashes_of_rows_tell_whole_numbers_apart_and_need_the_key(tmp_path):
+    write_table(tmp_path / "t.csv", np.array([[a, b, c] for a in range(40) for b in range(40) for c in (0, 1)], float))
+    task = fl.Regression("y")
+    table = open_data(tmp_path / "t.csv", None, task).opened
+    one, other = (view(table, task, key=key).rows for key in (1, 2))
+    assert len(np.unique(one)) == 3200
+    assert not np.isin(one, other).any()
 
 
 def test_a_table_that_changes_during_a_run_ends_it(tmp_path):

@@ -308,3 +308,33 @@ def test_what_may_leave_is_explained_with_what_is_not_promised():
     loud = " ".join(explain(Policy(privacy="record", noiseless_sums=True)))
     assert "sums of columns" in loud
     assert "and the sums that leave before a run without noise" in loud
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o646, 0o664])
+def test_a_policy_that_others_can_write_is_refused(tmp_path, mode):
+    path = tmp_path / "policy.toml"
+    path.write_text(Policy().text())
+    path.chmod(mode)
+    with pytest.raises(NetworkError, match=rf"must be writable by its owner alone; got mode {mode:o}\. .*chmod go-w"):
+        Policy.load(path)
+    path.chmod(0o644)
+    assert Policy.load(path) == Policy()
+
+
+def test_rare_values_are_counted_over_the_whole_table_however_it_is_cut(tmp_path):
+    """The first rows of a file decided what is common, so that three rows of a rare value passed."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from fedlsa.network.site.facts import view
+    from fedlsa.network.site.site_data import open_data
+
+    rng, n = np.random.default_rng(0), 400
+    columns = {"flag": np.r_[np.ones(3), np.zeros(n - 3)], "x": rng.normal(size=n), "y": rng.normal(size=n)}
+    table, task = pa.table(columns), fl.Regression("y")
+    for first in (n, 5, 4, 3, 1):
+        path = tmp_path / f"{first}.parquet"
+        with pq.ParquetWriter(path, table.schema) as file:
+            file.write_table(table.slice(0, first))
+            file.write_table(table.slice(first))
+        assert view(open_data(path, None, task).opened, task).facts.rarest == ("flag", 3)

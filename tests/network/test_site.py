@@ -1,14 +1,13 @@
 """What a site finds in its data, against the same numbers computed from all rows at once."""
 
-import os
 import stat
-import time
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from gallery import uncentred
+from hostile import Hostile, gaussian_table, write_table
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
@@ -163,12 +162,9 @@ def test_damaged_or_half_written_rows_are_made_again_and_old_ones_go(regression,
     for factor in range(2, 8):
         wider = FeatureScale(scale.centre, factor * scale.spread, scale.y_centre, scale.y_spread, True)
         prepare_steps(site, REGRESSION, wider, tmp_path)
-    for name, age in ((".a.part", 10**6), (".b.part", 0)):
-        (tmp_path / "prepared" / name).mkdir()
-        os.utime(tmp_path / "prepared" / name, (time.time() - age,) * 2)
+    (tmp_path / "prepared" / ".a.part").mkdir()
     prepare_steps(site, REGRESSION, unscaled(D, True), tmp_path)
-    assert sum(p.suffix != ".part" for p in (tmp_path / "prepared").iterdir()) == 4
-    assert [p.name for p in (tmp_path / "prepared").glob("*.part")] == [".b.part"]
+    assert len(list((tmp_path / "prepared").iterdir())) == 1
     clear_prepared(tmp_path)
     assert not (tmp_path / "prepared").exists()
 
@@ -329,3 +325,17 @@ def test_the_digest_of_a_table_is_that_of_its_rows_in_any_order(regression, tmp_
     assert digest(lambda name, values: values[:-1]) != first
     assert digest(lambda name, values: np.where(values == values[7], np.nextafter(values, 9), values)) != first
     assert digest(lambda name, values: np.roll(values, name == "x1")) != first  # another pairing of the same values
+
+
+def test_what_a_run_prepared_goes_when_it_is_over_or_closed(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    prepared = world.site.folder / "prepared"
+    world.begin()
+    world.work()
+    assert len(list(prepared.iterdir())) == 1
+    assert world.finish().kind == "finished"
+    assert not prepared.exists()
+    world.begin(token="u", name="second")
+    write_table(world.table, world.rows + 1)  # which closes it
+    assert "has changed since the run began" in world.work("second").text
+    assert not prepared.exists()

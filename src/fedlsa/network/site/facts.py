@@ -10,12 +10,14 @@ from __future__ import annotations
 import hmac
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
@@ -39,8 +41,10 @@ from ..protocol.records import printable
 from ..protocol.run_settings import RunTerms
 from .limits import TableFacts, check_table, refused, ridge_of
 from .policy import Policy
-from .site_data import SiteData, Steps, check_scale, prepare_steps, scale_to_json, site_columns
+from .site_data import SiteData, Steps, check_scale, clear_prepared, prepare_steps, scale_to_json, site_columns
 
+Words = NDArray[np.uint64]
+MANY = 10_000  # different values, beyond which a column's rare ones are not counted
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
 
 
@@ -54,6 +58,7 @@ class TableView:
     system: Systems  # without the ridge, of one site
     facts: TableFacts
     digest: str  # another one where any row has changed, in whatever order they come
+    rows: Words  # a hash of each, sorted
     dropped: int  # rows that lack a value and are left out, which nobody but the site's own person is told
 
 
@@ -70,14 +75,14 @@ def coefficient_names(task: Task, columns: Columns) -> tuple[str, ...]:
     return tuple(printable(name) for name in fitted_names(task, columns, feature_count(task, columns)))
 
 
-def view(site: DataTable, task: Task, design: AgreedDesign | None = None) -> TableView:
+def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: int = 0) -> TableView:
     """Read every row once, as a run would. Data that cannot be used: SiteDataError.
 
-    design : what all sites agreed on; by default the columns as this table has them
+    design : what all sites agreed on; by default the columns as this table has them; key : of the hashes of rows
     """
     columns = site_columns(site, task, design)
     coded = columns if design is not None else replace(columns, levels=_with_bases(task, columns.levels))
-    counts, missing = _Rarity(), MissingRows(site.sites)
+    counts, missing = _Rarity(key), MissingRows(site.sites)
     pieces = counts.watch(recorded(site, task, coded, missing))
     found = first_pass(pieces, task, coded, site.sites)
     if found.integers:
@@ -92,7 +97,8 @@ def view(site: DataTable, task: Task, design: AgreedDesign | None = None) -> Tab
     if isinstance(task, Regression) and task.formula is not None and parse_formula(task.formula).calculates:
         leverage = row_sizes(lambda: (piece for _, piece in recorded(site, task, coded))).leverage
     facts = TableFacts(summary.n, columns.all, rarest, levels, leverage)
-    return TableView(columns, names, summary, system, facts, f"{counts.checksum:016x}", int(missing.incomplete[0]))
+    rows, dropped = np.sort(np.concatenate(counts.rows)), int(missing.incomplete[0])
+    return TableView(columns, names, summary, system, facts, f"{counts.checksum:016x}", rows, dropped)
 
 
 def _with_bases(task: Task, levels: Levels) -> Levels:
@@ -190,46 +196,58 @@ def _noise_map(pieces: Iterable[Piece], means: Systems) -> Floats:
     return np.where(k == q, 1.0, 2.0) * (total / means.n[0]) - symkron(mean)
 
 
-def _checksum(values: Floats) -> int:
-    """Of rows (n, k), the same in every order of them: the sum of a hash of each."""
-    factors = np.random.default_rng(values.shape[1]).integers(2**63, size=values.shape[1], dtype=np.uint64) * 2 + 1
+def _hashes(words: Words, seed: int) -> Words:
+    """A hash of each row of words (n, k)."""
+    factors = np.random.default_rng(seed).integers(2**63, size=words.shape[1], dtype=np.uint64) * 2 + 1
     with np.errstate(over="ignore"):
-        mixed = (np.ascontiguousarray(values).view(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
+        mixed = (words * factors).sum(axis=1, dtype=np.uint64)
         for shift, factor in ((31, 0x7FB5D329728EA185), (27, 0x81DADEF4BC2DD44D)):
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        return int((mixed ^ (mixed >> np.uint64(33))).sum(dtype=np.uint64))
+        return np.asarray(mixed ^ (mixed >> np.uint64(33)), np.uint64)
+
+
+def changed_rows(before: Words, now: Words) -> tuple[int, int]:
+    """How many rows are gone and how many are new, by the hashes of the rows of two tables."""
+    _, where = np.unique(np.concatenate([before, now]), return_inverse=True)
+    more = np.bincount(where, np.repeat([-1.0, 1.0], [len(before), len(now)]))
+    return int(-more[more < 0].sum()), int(more[more > 0].sum())
 
 
 class _Rarity:
-    """Counts, in each column, the rows that differ from its most common value, and adds up hashes of rows.
+    """Counts the values of each column, as long as they are few, and hashes rows; key : without which nobody can tell
+    from a hash whether a row is in the table."""
 
-    That is the middle value of the first piece: exact for every column that is nearly constant, and for the others the
-    count is too large to matter.
-    """
-
-    def __init__(self) -> None:
-        self.common: Floats | None = None
-        self.counts: Floats | None = None
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.tallies: list[Counter[float] | None] = []  # None: of many values
         self.checksum = 0
+        self.rows: list[Words] = []
 
     def watch(self, pieces: Iterable[tuple[Floats, Piece]]) -> Iterator[tuple[Floats, Piece]]:
         for x, piece in pieces:
             values = np.column_stack([x, piece.y])
-            if self.common is None or self.counts is None:
-                self.common = np.partition(values, len(values) // 2, axis=0)[len(values) // 2]
-                self.counts = np.zeros(values.shape[1])
-            self.counts += (values != self.common).sum(axis=0)
-            whole = values if piece.v is piece.u else np.column_stack([values, piece.u, piece.v])
-            self.checksum = (self.checksum + _checksum(whole)) % 2**64
+            self.tallies = self.tallies or [Counter() for _ in range(values.shape[1])]
+            for j, tally in enumerate(self.tallies):
+                if tally is not None:
+                    found, count = np.unique(values[:, j], return_counts=True)
+                    tally.update(dict(zip(found[: MANY + 1].tolist(), count[: MANY + 1].tolist(), strict=True)))
+                    self.tallies[j] = tally if len(tally) <= MANY else None
+            whole = np.ascontiguousarray(values if piece.v is piece.u else np.column_stack([values, piece.u, piece.v]))
+            total = _hashes(whole.view(np.uint64), whole.shape[1]).sum(dtype=np.uint64)
+            self.checksum = (self.checksum + int(total)) % 2**64
+            self.rows.append(_hashes(whole.view(np.uint32).astype(np.uint64), self.key))
             yield x, piece
 
     def rarest(self, names: tuple[str, ...], rows: int) -> tuple[str, int]:
-        """The column with the smallest count above 0, and the count; the number of rows where no column varies."""
-        assert self.counts is not None
-        counts = np.append(self.counts[: len(names) - 1], self.counts[-1])  # without the intercept
-        counts = np.where(counts == 0, rows, counts)
-        j = int(np.argmin(counts))
-        return names[j], int(counts[j])
+        """The column with the fewest rows of another value than its most common one, and their number.
+
+        Columns that never vary do not count, nor do those of many values.
+        """
+        common = [0 if tally is None else max(tally.values()) for tally in self.tallies]
+        off = rows - np.array([*common[: len(names) - 1], common[-1]])  # without the intercept
+        off[off == 0] = rows
+        j = int(np.argmin(off))
+        return names[j], int(off[j])
 
 
 # The site's table as runs read it: looked at once, made ready for local steps, and drawn from in secret.
@@ -253,7 +271,8 @@ class SiteTable:
         """The table as the task reads it by itself, or with the columns and levels that all sites agreed on."""
         self._look()
         if "" not in self.viewed:
-            self.viewed[""] = view(self.data.opened, self.site.task)
+            key = int.from_bytes(hmac.digest(self.secret, b"rows", "sha256"), "big")
+            self.viewed[""] = view(self.data.opened, self.site.task, key=key)
         if design is None or design == AgreedDesign.of(self.viewed[""].columns):
             return self.viewed[""]
         if design.text() not in self.viewed:
@@ -283,6 +302,11 @@ class SiteTable:
             how = self.site.folder, terms.local, terms.coding.row_clip, design
             self.prepared = {key: prepare_steps(self.data, self.site.task, scale, *how)}
         return self.prepared[key]
+
+    def forget_prepared(self) -> None:
+        """Remove what was made ready, when a run is over: as much as the table, and as confidential."""
+        self.prepared = {}
+        clear_prepared(self.site.folder)
 
     def check_unchanged(self, stamp: list[str | int], digest: str) -> None:
         """Refuse to go on with a run on another table than it began with: answers would differ by what changed."""

@@ -36,6 +36,7 @@ from ..protocol.messages import Work
 from ..protocol.records import Message, decode, encode, is_signed, printable, sign_bytes
 from ..protocol.run_settings import RunTerms
 from ..store import ChainHead, Store, old_entries
+from .facts import TableView, changed_rows
 from .limits import check_steps, refused, ridge_of
 from .policy import Policy
 
@@ -388,7 +389,12 @@ def hold_copy(copy: Path, folder: Path) -> IO[str]:
 # What a site keeps of a run: in its store what it was told (terms, coordinates, weights) and its state (client.py), in
 # results/EXPERIMENT.json the estimate, when the run is over.
 
-SECRET_BYTES = 32
+SECRET_BYTES = DIGEST_BYTES = 32
+MOST_HASHED = 2**29  # bytes: SQLite holds values of up to 1 GB
+
+
+def _columns_digest(seen: TableView) -> bytes:
+    return hashlib.sha256(json.dumps(seen.names).encode()).digest()
 
 
 @dataclass(frozen=True)
@@ -428,6 +434,20 @@ class RunFiles:
     def forget(self, experiment: str) -> None:
         """Remove what is kept of a run, for another one of the same name."""
         self.store.forget(experiment)
+
+    def changed_rows(self, seen: TableView) -> tuple[int, int] | None:
+        """Rows that are gone and rows that are new since the last run; None where the columns were others."""
+        kept = self.store.get("", "rows") or b""
+        if kept[:DIGEST_BYTES] != _columns_digest(seen):
+            return None
+        return changed_rows(np.frombuffer(kept[DIGEST_BYTES:], np.uint64), seen.rows)
+
+    def keep_rows(self, seen: TableView) -> None:
+        """Keep hashes of all rows, to be compared with those of the next run."""
+        if seen.rows.nbytes < MOST_HASHED and (told := _columns_digest(seen) + seen.rows.tobytes()) != self.store.get(
+            "", "rows"
+        ):
+            self.store.stage("", "rows", told)
 
     def write_result(self, experiment: str, content: dict[str, Any]) -> None:
         """Write the estimate of a run."""

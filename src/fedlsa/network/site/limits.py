@@ -106,11 +106,17 @@ def exact_sums(policy: Policy) -> bool:
     return policy.privacy == "none" or policy.noiseless_sums
 
 
-def check_change(policy: Policy, rows: int, table: str, last: tuple[int, str] | None) -> None:
-    """Refuse a table that has changed a little since the last run; table : its digest; last : rows and digest then."""
+def check_change(
+    policy: Policy, rows: int, table: str, last: tuple[int, str] | None, changed: tuple[int, int] | None
+) -> None:
+    """Refuse a table that has changed a little since the last run; table : its digest; last : rows and digest then.
+
+    changed : rows that are gone and rows that are new; where that is not known, by their numbers alone
+    """
     if last is None or last[1] == table or not exact_sums(policy):
         return
-    if abs(rows - last[0]) < policy.least_changed_rows:
+    gone, new = changed or (max(last[0] - rows, 0), max(rows - last[0], 0))
+    if any(0 < count < policy.least_changed_rows for count in (gone, new)) or gone == new == 0:
         few = f"the table has changed since the last run, by fewer than {policy.least_changed_rows} rows"
         raise refused("least_changed_rows", f"{few}; the difference would tell of them")
 

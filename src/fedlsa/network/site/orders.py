@@ -222,7 +222,7 @@ class OrderHandler:
         check_noise(self.policy, terms, self.site.task, self.ledger.totals)
         table = seen.summary.n, seen.digest
         if known is None:
-            limits.check_change(self.policy, *table, self.ledger.table)
+            limits.check_change(self.policy, *table, self.ledger.table, self.files.changed_rows(seen))
         roster = check_peers(self.policy, terms, self.site, self.ledger.roster)
         if self.policy.approve_runs and known is None:
             check_approved(self.site.folder, message.experiment, digest, terms)
@@ -232,6 +232,7 @@ class OrderHandler:
             self.files.forget(message.experiment)
             self.files.remember(message.experiment, note | {"design": None, "scale": None, "weights": None})
         answer = Description(message.experiment, seen.summary.n, AgreedDesign.of(seen.columns))
+        self.files.keep_rows(seen)
         more = {"numbers": 1, "terms": digest, "roster": roster, "table": table}
         left = "the number of rows, columns and levels"
         return self._enter(answer, terms.token, message, left, f"describe {digest}", more)
@@ -377,7 +378,9 @@ class OrderHandler:
         self.files.keep(message.experiment, opened.state, new)
         self.files.write_result(message.experiment, out)
         more = {"numbers": len(message.theta), "closed": "it is over", "order": whole, "groups": opened.groups}
-        return self._enter(answer, terms.token, message, "the control variate", label, more)
+        told = self._enter(answer, terms.token, message, "the control variate", label, more)
+        self.table.forget_prepared()
+        return told
 
     # what a run needs
 
@@ -465,6 +468,7 @@ class OrderHandler:
             if not isinstance(error, MessageError):  # which is about the order alone
                 why = str(error) if isinstance(error, PolicyError) else "it could not be followed on this table"
                 self.ledger.close(name, token, why)
+                self.table.forget_prepared()
             raise
 
 

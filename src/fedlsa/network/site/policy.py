@@ -19,6 +19,7 @@ from ...files import reason
 from ...fitting.formulas import parse_formula
 from ...fitting.row_sizes import LARGEST_STEP, LEAST_LOCAL_STEPS, MOST_ROUNDS
 from ...fitting.tasks import Regression, Task
+from ..disk import CHECKED
 from ..protocol.records import printable
 from ..protocol.run_settings import RunTerms, plain_name
 from ..store import Store
@@ -58,8 +59,8 @@ class Policy:
     )
     least_changed_rows: int = entry(
         5,
-        "A table that has changed since the last run must have so many rows more or fewer: else the difference of two "
-        "runs would tell of the few that changed.",
+        "Of a table that has changed since the last run, no row or at least so many must be new, and the same of rows "
+        "that are gone: else the difference of two runs would tell of the few. A row that was changed is one of each.",
     )
     draw_rows: bool = entry(
         True, "true: an answer may rest on rows drawn at random; false: always on the averages of all rows."
@@ -152,6 +153,11 @@ class Policy:
         """Read policy.toml: all of it or nothing; an entry that is unknown or wrong is a NetworkError that names it."""
         path = checks.path("path", path)
         try:
+            if CHECKED and (mode := path.stat().st_mode) & 0o022:
+                raise NetworkError(
+                    f"the policy {path} must be writable by its owner alone; got mode {mode & 0o777:o}. Read it, for "
+                    "somebody else may have changed it, and close it (chmod go-w)"
+                )
             content: dict[str, Any] = tomllib.loads(path.read_bytes().decode("utf-8"))
         except FileNotFoundError:
             raise NetworkError(f"there is no policy {path}: without one nothing may leave this site") from None

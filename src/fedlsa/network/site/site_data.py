@@ -7,7 +7,6 @@ read the data again. The folder gets its name only when all of it is on the disk
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -15,7 +14,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -43,9 +41,7 @@ from .limits import ridge_of
 Steps = Rows | Means | ClippedMeans
 LOADER_FORM = "package.module:function or file.py:function"
 FORMAT = 5  # of prepared data
-KEPT_PREPARED = 4  # of the latest runs
 PREPARED = "prepared"  # the folder's name
-ABANDONED = 86400  # seconds after which an unfinished folder is nobody's
 
 
 @dataclass(frozen=True)
@@ -168,7 +164,7 @@ def scale_from_json(content: Mapping[str, Any]) -> FeatureScale:
 
 
 def clear_prepared(folder: Path) -> None:
-    """Forget what was prepared: done when a site with a loader joins, for its data may be others than last time."""
+    """Forget what was prepared: when a run is over, and when a site joins with a loader, whose data may be others."""
     shutil.rmtree(folder / PREPARED, ignore_errors=True)
 
 
@@ -235,16 +231,6 @@ def _write_steps(
             append("slots", alias_slots(arrays["y"][1][0]))
         about = json.dumps({"ridge": ridge, "arrays": arrays, "sizes": asdict(row_sizes(pieces))})
         disk.create(part / "about.json", about.encode(), secret=True)
-    _tidy(place.parent)
-
-
-def _tidy(home: Path) -> None:
-    """Leave the latest runs' rows, and nothing of processes that died while they wrote."""
-    ages: list[tuple[float, Path]] = []
-    for path in home.iterdir():
-        with contextlib.suppress(OSError):  # gone meanwhile
-            ages.append((path.stat().st_mtime, path))
-    finished = sorted((age for age in ages if age[1].suffix != ".part"), reverse=True)
-    abandoned = [age for age in ages if age[1].suffix == ".part" and age[0] < time.time() - ABANDONED]
-    for _, path in (*finished[KEPT_PREPARED:], *abandoned):
-        shutil.rmtree(path, ignore_errors=True)
+    for other in place.parent.iterdir():  # of earlier runs, and of processes that died while they wrote
+        if other != place:
+            shutil.rmtree(other, ignore_errors=True)
