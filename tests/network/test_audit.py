@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from memory_world import MemoryWorld, by_hand
 from stores import change
 
 import fedlsa as fl
@@ -13,6 +14,7 @@ from fedlsa.errors import ArgumentError, MessageError, NetworkError
 from fedlsa.network import audit
 from fedlsa.network.audit import note, report
 from fedlsa.network.carriers.signed import SignedTransport
+from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
 from fedlsa.network.protocol.messages import Finish
@@ -170,3 +172,27 @@ def test_whom_the_coordinator_approved_and_revoked_is_in_the_audit_log(tmp_path)
         ("site removed", "d"),
         ("server certificate renewed", None),
     ]
+
+
+def test_a_site_that_answers_nonsense_for_a_day_does_not_fill_the_disk(tmp_path, monkeypatch):
+    """It was asked five times a second, and two entries of the audit log each time made 328 MB a day."""
+    world, asked, clock = MemoryWorld(tmp_path, sites=3), [], [0.0]
+    run = world.start(**by_hand(3, local="means"))
+
+    def ask(orders, deadline):
+        asked.append(sorted(orders))
+        yield from ((site, MessageError(f"nonsense {len(asked)}")) for site in orders if site == "site-2")
+        yield from ((s, a) for s, a in MemoryWorld.ask(world, orders, deadline) if s != "site-2")
+
+    def sleep(seconds):
+        clock[0] += seconds
+        if clock[0] > 3600:
+            run.ask_to_stop()
+
+    world.ask = ask
+    monkeypatch.setattr("fedlsa.network.coordinator.agreement.time.sleep", sleep)
+    complete_run(world.network, run, world)
+    assert run.read("result.json")["over"] == "it was stopped before its first round"
+    assert asked[1:] == [["site-2"]] * (len(asked) - 1)
+    assert len(asked) < 400
+    assert len(list(run.events())) < 60

@@ -38,6 +38,7 @@ from .runs import RunFolder
 
 PRESENCE_POLL = 0.2  # seconds between looks for sites that are not there
 MEMBERS = "certificates.json"  # of a run: its sites, with their certificates
+MAX_PAUSE = 10.0  # seconds between questions to a site that answers in vain: they double
 ASK_AGAIN = 5.0  # seconds between questions to a site where a person has to allow the run first
 MAX_RECEIPT = 2000  # characters
 M = TypeVar("M", bound=Answer)
@@ -99,11 +100,13 @@ class Inquiry:
         """One answer of this kind of every site, however long it takes; a no ends the run. None: stopped."""
         out: dict[str, M] = {}
         errors: dict[str, str] = {}
+        vain = 0  # times in a row that an answer could not be taken: a site shall not fill the disk with them
         while not self.run.stopping:
             left = [site for site in self.network.sites if site not in out]
             if not left:
                 return [out[site] for site in self.network.sites]
             pause = PRESENCE_POLL
+            asked_again, vain = vain, 0
             for site, answer in self.ask({site: order(site) for site in left}, self.options.deadline):
                 try:
                     if isinstance(answer, MessageError):
@@ -120,6 +123,8 @@ class Inquiry:
                     if errors.get(site) != (text := printable(error)):  # said once, for a site could fill the disk
                         self.run.note("refused", site=site, text=text)
                     errors[site] = text
+                    vain = asked_again + 1
+                    pause = max(pause, min(PRESENCE_POLL * 2.0 ** min(vain, 10), MAX_PAUSE))
             if left := [site for site in left if site not in out]:
                 person = ", where a person has to allow the run" if pause == ASK_AGAIN else ""
                 self.wait_for(", ".join(left) + person, pause)

@@ -192,15 +192,18 @@ class CoordinatorService:
                 self._ended.wait(attempts.after(error, run))
 
     def _alarm(self, site: str, text: str) -> None:
-        """Into the events of the run, where a person looks."""
+        """Into the events of the run, where a person looks; from a thread of its own, for the loop must not wait."""
         if time.monotonic() - self._alarms.get(site, -ALARM_SECONDS) >= ALARM_SECONDS:
             self._alarms[site] = time.monotonic()
-            with suppress(FedLSAError, OSError):
-                run = unfinished(self.network)
-                if run is None:
-                    audit.note(self.folder, "alarm", site=site, text=text)
-                else:
-                    run.note("alarm", site=site, text=text)
+            threading.Thread(target=self._note_alarm, args=(site, text), name="alarm", daemon=True).start()
+
+    def _note_alarm(self, site: str, text: str) -> None:
+        with suppress(FedLSAError, OSError):
+            run = unfinished(self.network)
+            if run is None:
+                audit.note(self.folder, "alarm", site=site, text=text)
+            else:
+                run.note("alarm", site=site, text=text)
 
 
 @small_products
