@@ -1,5 +1,5 @@
-"""Files for operators: container, compose, Helm chart, units, wheels. What cannot run here is linted, rendered and
-parsed by the tools that will read it, and the commands inside are run as processes."""
+"""Files for operators: container, units, wheels. The tools that will read them lint and parse them, and the commands
+inside are run as processes."""
 
 import configparser
 import importlib.util
@@ -12,24 +12,22 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 from deployment import PATIENCE, Process, Spare, write_csv
 
 import fedlsa as fl
-from fedlsa.network.folder import enrolment, setup
-from fedlsa.network.folder.config import Network, SiteFolder
+from fedlsa.network.folder import setup
 from fedlsa.network.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-CHART = DEPLOY / "helm" / "fedlsa"
 SITES = ("a", "b", "c")
-BY_PIP = ("hadolint", "helm")  # there are wheels of them for Linux
+BY_PIP = ("hadolint",)  # there are wheels of it for Linux
 
 
 def tool(name):
@@ -73,139 +71,6 @@ def test_the_container_is_pinned_runs_as_nobody_special_and_fetches_nothing():
     assert "HEALTHCHECK" in order
 
 
-# compose
-
-
-def services():
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-
-
-def test_compose_starts_both_roles_hardened_with_their_folders_and_nothing_else():
-    for name, service in services().items():
-        assert service["read_only"] is True
-        assert service["cap_drop"] == ["ALL"]
-        assert service["security_opt"] == ["no-new-privileges:true"]
-        assert service["restart"] == "always"
-        assert not {"privileged", "network_mode", "pid", "environment", "env_file"} & set(service)
-        places = [volume.rpartition(":ro")[0] or volume for volume in service["volumes"]]
-        assert places[0].endswith(":/data"), name
-        published = [port for port in service["ports"] if port.endswith(":9093")]
-        assert all(port.startswith("127.0.0.1:") for port in published)  # the page stays on the machine
-        assert len(published) == 1
-    assert all(volume.endswith(":ro") for volume in services()["site"]["volumes"] if "TABLE" in volume)
-
-
-# the chart
-
-VALUES = {
-    "coordinator": {"enabled": True, "secretName": "net", "sitesConfigMap": "sites"},
-    "sites": [
-        {"name": name, "secretName": f"site-{name}", "data": {"claimName": "tables", "path": f"{name}.csv"},
-         "storage": {"size": "1Gi"}}
-        for name in SITES
-    ],
-}  # fmt: skip
-OPEN = {**VALUES, "metrics": {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"team": "ops"}}}]}}
-PASSED = {**OPEN, "coordinator": VALUES["coordinator"] | {"ingress": {"enabled": True, "host": "fl.example.org"}}}
-
-
-def rendered(tmp_path, values):
-    """Kubernetes' objects, by kind and name, as helm renders them."""
-    file = tmp_path / "values.json"
-    file.write_text(json.dumps(values))
-    command = [tool("helm"), "template", "x", str(CHART), "--values", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ValueError(done.stderr)
-    found = [part for part in yaml.safe_load_all(done.stdout) if part]
-    return {(part["kind"], part["metadata"]["name"]): part for part in found}
-
-
-@pytest.mark.parametrize("values", [{}, VALUES, OPEN, PASSED], ids=["nothing", "both", "metrics", "ingress"])
-def test_the_chart_passes_its_linter(tmp_path, values):
-    file = tmp_path / "values.json"
-    file.write_text(json.dumps(values))
-    command = [tool("helm"), "lint", "--strict", str(CHART), "--values", str(file)]
-    assert subprocess.run(command, capture_output=True, text=True).returncode == 0
-
-
-def pods(objects):
-    for (kind, name), part in objects.items():
-        if kind in ("StatefulSet", "Deployment"):
-            yield name, part["spec"]["template"]["spec"]
-
-
-@pytest.mark.parametrize("values", [VALUES, OPEN, PASSED], ids=["both", "metrics", "ingress"])
-def test_every_pod_of_the_chart_is_hardened_probed_and_bounded(tmp_path, values):
-    objects = rendered(tmp_path, values)
-    assert len(list(pods(objects))) == 1 + len(SITES)
-    for name, pod in pods(objects):
-        assert pod["automountServiceAccountToken"] is False
-        assert pod["securityContext"]["runAsNonRoot"] is True
-        assert pod["securityContext"]["runAsUser"] > 0
-        assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
-        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in (*pod["initContainers"], *pod["containers"]):
-            safe = container["securityContext"]
-            assert safe == {
-                "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
-            }, name  # fmt: skip
-            assert "memory" in container["resources"]["limits"]
-            assert not container["image"].endswith(":latest")
-            assert "env" not in container  # no secret in the environment
-        (main,) = pod["containers"]
-        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            assert "http://127.0.0.1:9093/health" in main[probe]["exec"]["command"][2]
-        address = main["args"][main["args"].index("--page-address") + 1]
-        assert address == ("0.0.0.0" if "metrics" in values else "127.0.0.1")
-        mounted = {volume["name"]: volume for volume in pod["volumes"]}
-        assert mounted["secrets"]["secret"]["defaultMode"] == 0o440
-        secret = [m for m in main["volumeMounts"] if m["name"] == "secrets"]
-        assert not secret  # keys are copied with mode 600 beforehand
-        if "table" in mounted:
-            assert mounted["table"]["persistentVolumeClaim"]["readOnly"] is True
-    for (kind, _), part in objects.items():
-        assert kind != "Secret"  # no key is in the chart's hands
-        if kind in ("StatefulSet", "Deployment"):
-            assert part["spec"]["replicas"] == 1
-
-
-def test_the_service_passes_tls_through_and_the_page_is_reached_by_whom_the_policy_names(tmp_path):
-    objects = rendered(tmp_path, VALUES)
-    service = objects["Service", "x-fedlsa-coordinator"]
-    assert service["spec"]["ports"] == [{"name": "sites", "protocol": "TCP", "port": 9092, "targetPort": "sites"}]
-    assert ("Service", "x-fedlsa-page") not in objects
-    policy = objects["NetworkPolicy", "x-fedlsa-coordinator"]["spec"]
-    assert policy["ingress"] == [{"ports": [{"protocol": "TCP", "port": 9092}]}]
-    assert "egress" not in policy  # the coordinator connects to nobody
-    sites = objects["NetworkPolicy", "x-fedlsa-sites"]["spec"]
-    assert "ingress" not in sites
-    assert {port["port"] for rule in sites["egress"] for port in rule["ports"]} == {9092, 53}
-    more = rendered(tmp_path, PASSED)
-    ingress = more["NetworkPolicy", "x-fedlsa-coordinator"]["spec"]["ingress"]
-    assert ingress[1] == {"from": OPEN["metrics"]["from"], "ports": [{"protocol": "TCP", "port": 9093}]}
-    notes = more["Ingress", "x-fedlsa-coordinator"]["metadata"]["annotations"]
-    assert notes["nginx.ingress.kubernetes.io/ssl-passthrough"] == "true"
-
-
-WRONG = {
-    "a coordinator without keys": {"coordinator": {"enabled": True, "secretName": "", "sitesConfigMap": "x"}},
-    "a floating tag": {"image": {"tag": "latest"}},
-    "a word that does not exist": {"coordinater": {}},
-    "a table outside its volume": {"sites": [{**VALUES["sites"][0], "data": {"claimName": "t", "path": "../x.csv"}}]},
-    "a site without a table": {"sites": [{"name": "a", "secretName": "b", "storage": {"size": "1Gi"}}]},
-    "a name with a capital": {"sites": [{**VALUES["sites"][0], "name": "Oslo"}]},
-    "a port that needs root": {"page": {"port": 80}},
-    "an ingress for no host": {"coordinator": {"ingress": {"enabled": True, "host": ""}}},
-}
-
-
-@pytest.mark.parametrize("values", WRONG.values(), ids=WRONG)
-def test_wrong_values_are_refused_by_the_schema(tmp_path, values):
-    with pytest.raises(ValueError, match="values don't meet the specifications of the schema"):
-        rendered(tmp_path, values)
-
-
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
     """A network on loopback, with sites that have joined, and a table each."""
@@ -222,49 +87,12 @@ def network(tmp_path_factory):
     return made
 
 
-def test_the_chart_lays_out_folders_that_the_program_takes(tmp_path, network):
-    """The very script of the init containers, in other places, on secrets that are open to the group."""
-    objects = rendered(tmp_path, VALUES)
-    root = network.folder.parent
-    given = {
-        "x-fedlsa-coordinator": [network.folder / n for n in
-                                 ("network.toml", "ca.pem", "server.pem", "server.key", "signing.key", "signing.pem")],
-        "x-fedlsa-a": [root / "a" / n for n in
-                       ("site.toml", "ca.pem", "signing.pem", "site.pem", "site.key", "mask.key", "policy.toml")],
-    }  # fmt: skip
-    for name, pod in pods(objects):
-        if name not in given:
-            continue
-        here = tmp_path / name
-        for part in ("data", "secrets", "certificates"):
-            (here / part).mkdir(parents=True)
-        for file in given[name]:
-            shutil.copy(file, here / "secrets")
-        for file in (here / "secrets").iterdir():
-            file.chmod(0o440)
-        for site in SITES[:2]:
-            shutil.copy(network.site_certificate(site), here / "certificates")
-        (init,) = pod["initContainers"]
-        script = re.sub(r"/(data|secrets|certificates)\b", rf"{here}/\1", init["args"][0])
-        for _ in range(2):  # a restart finds what was laid out before
-            subprocess.run([*init["command"], script], check=True)
-        folder = pod["containers"][0]["args"][1]
-        if pod["containers"][0]["args"][0] == "serve":
-            found = Network.load(here / folder.lstrip("/"))
-            assert [found.site_certificate(s).exists() for s in SITES] == [True, True, False]
-            (here / "certificates" / "b.pem").unlink()  # revoked
-            subprocess.run([*init["command"], script], check=True)
-            assert [found.site_certificate(s).exists() for s in SITES] == [True, False, False]
-        else:
-            SiteFolder.load(here / folder.lstrip("/")).check_certificate()
-
-
 # units
 
 
 def units(network):
     folder = network.folder.parent / "a"
-    return [network.folder / "systemd" / "fedlsa-coordinator.service", folder / "fedlsa-site.service"]
+    return [network.folder / "fedlsa-coordinator.service", folder / "fedlsa-site.service"]
 
 
 def test_units_are_what_systemd_expects_and_expose_little(network, tmp_path):
@@ -287,23 +115,17 @@ def test_units_are_what_systemd_expects_and_expose_little(network, tmp_path):
 
 
 def commands(network):
-    """(role, words after `fedlsa`, port of the page) of container, compose, chart and units."""
+    """(role, words after `fedlsa`) of container and units."""
     root = network.folder.parent
     found = {name: words for name, words in instructions() if name in ("ENTRYPOINT", "CMD")}
     entry, cmd = json.loads(found["ENTRYPOINT"]), json.loads(found["CMD"])
     assert entry[0] == "fedlsa"
     yield "container", [*entry[1:], *cmd]
-    for name, service in services().items():
-        words = [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in service["command"]]
-        yield f"compose, {name}", ["network", *words]
     for unit in units(network):
         read = configparser.ConfigParser(interpolation=None, strict=False)
         read.optionxform = str
         read.read_string(unit.read_text())
         yield unit.name, shlex.split(read["Service"]["ExecStart"].replace("@DATA@", str(root / "a.csv")))[1:]
-    if shutil.which("helm") or Path(sys.executable).with_name("helm").exists():
-        for name, pod in pods(rendered(root, VALUES)):
-            yield f"chart, {name}", ["network", *pod["containers"][0]["args"]]
 
 
 def ask(port):
@@ -342,7 +164,7 @@ def test_every_command_of_an_operator_starts_and_is_healthy(network, spare):
             if option in words:
                 words[words.index(option) + 1] = str(value)
         seen.setdefault(tuple(words), []).append(who)
-    assert sum(map(len, seen.values())) >= 5
+    assert sum(map(len, seen.values())) >= 3
     env = {"XDG_STATE_HOME": str(root / "state")}
     server = Process(spare, ("network", "serve", str(network.folder), "--no-page"), root / "server.log", env)
     for words, who in sorted(seen.items(), key=lambda one: one[0][1] == "join"):  # sites have a coordinator
@@ -435,21 +257,6 @@ def test_the_lists_of_wheels_pin_every_one_by_its_hash(tmp_path):
     assert "--require-hashes" in (tmp_path / "INSTALL.md").read_text()
 
 
-def test_the_versions_of_chart_image_and_package_agree():
-    import tomllib
-
+def test_the_versions_of_image_and_package_agree():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert (chart["version"], chart["appVersion"], values["image"]["tag"]) == (version, version, version)
-    for file in ("Containerfile", "compose.yaml"):
-        assert f"fedlsa:{version}" in (DEPLOY / file).read_text()
-
-
-def test_enrolment_makes_what_the_chart_mounts(network):
-    """The names of files in values.yaml are those that the program writes."""
-    text = (CHART / "values.yaml").read_text()
-    for name in ("network.toml", "server.key", "signing.key", "site.toml", "site.pem", "mask.key", "policy.toml"):
-        assert name in text
-        assert (network.folder / name).exists() or (network.folder.parent / "a" / name).exists()
-    assert enrolment.KEYS == ("site.key", "mask.key")
+    assert f"fedlsa:{version}" in (DEPLOY / "Containerfile").read_text()
