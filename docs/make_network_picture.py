@@ -120,6 +120,7 @@ def run(uploads: Uploads, seed: int) -> tuple[Floats, float]:
                 local = ClippedMeans(x, y, 0.0, asked.row_clip)
             site = SiteRun(
                 name,
+                asked.sites,
                 "picture",
                 lambda start, xi, eta, steps, label, local=local: local(start, xi, eta, steps, 0, 0, 0),
                 asked.coding,
@@ -129,7 +130,7 @@ def run(uploads: Uploads, seed: int) -> tuple[Floats, float]:
             held[name], answer = client_step(held.get(name), orders[name], site)
             assert isinstance(answer, Reply)
             size = answer.share.nbytes
-            server, reason = accept(server, name, answer.record())
+            server, reason = accept(server, name, answer)
             assert reason is None
         server, _ = close_round(server)
         out.append(float(np.linalg.norm(server.theta - theta)))

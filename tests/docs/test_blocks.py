@@ -37,7 +37,7 @@ RUN = {  # the command lines that are run here, in their order; those of data.md
         "fedlsa theory --problem ring --spread 2 --json",
     ],
     "docs/network.md": [
-        "fedlsa network init net --sites 4 --host fed.example.org --target outcome",
+        "fedlsa network init net --sites lyon,oslo,turin --host fed.example.org --target outcome",
     ],
     "docs/explore.md": [
         'fedlsa explore "agents=8&local_steps=300" --save error.pdf --save error.csv --save error.nc',
@@ -49,12 +49,12 @@ PARSED = {  # the command lines that are only parsed, by the command's own parse
     "fedlsa network serve net": "waits for sites: tests/network",
     "fedlsa network budget like-*.csv --target outcome --privacy 1 --unit record --row-clip 8": "needs files that "
     "resemble the sites': tests/cli/test_budget_command.py",
-    "fedlsa network request site-1.zip": "a file that the site was sent: tests/network/test_enrolment.py",
-    "fedlsa network approve net site-1.csr": "asks a person: tests/network/test_enrolment.py",
-    "fedlsa network install site-1 site-1.pem": "a file that the site was sent: tests/network/test_enrolment.py",
-    "fedlsa network start net --epsilon 0.02": "needs a coordinator: tests/network",
-    "fedlsa network result net --out result.json --model model.json": "needs a finished run: tests/network",
-    "fedlsa network join site-1 --data site.parquet": "needs a coordinator: tests/network",
+    "fedlsa network enrol lyon.toml": "a file that the site was sent: tests/network/test_nine_commands.py",
+    "fedlsa network approve net lyon.pem oslo.pem turin.pem": "asks a person: tests/network/test_nine_commands.py",
+    "fedlsa network join lyon --data lyon.parquet": "waits for orders: tests/network/test_nine_commands.py",
+    "fedlsa network run net --epsilon 0.02 --model model.json": "needs sites: tests/network/test_nine_commands.py",
+    "fedlsa network status net": "needs a network: tests/cli/test_json.py",
+    "fedlsa network result net NAME --out result.json": "needs a finished run: tests/network/test_nine_commands.py",
     'fedlsa explore "problem=files&target=response" --file north.csv --file south.csv': "serves: tests/browser",
     "fedlsa reproduce --quick": "minutes: tests/experiments runs it smaller still",
     "fedlsa reproduce fig1 debiased --preset paper --seeds 20": "minutes: tests/experiments",

@@ -39,7 +39,7 @@ def test_the_picture_of_uploads_is_fit_for_print():
 
 def test_every_command_and_option_of_the_page_exists(capsys, monkeypatch):
     commands = set(re.findall(r"fedlsa network ([a-z-]+)", TEXT))
-    assert {"init", "serve", "start", "status", "result", "join", "demo"} <= commands
+    assert {"init", "enrol", "approve", "join", "run", "serve", "status", "result", "demo"} <= commands
     monkeypatch.setenv("COLUMNS", "200")
     for command in sorted(commands):
         assert main(["network", command, "--help"]) == 0

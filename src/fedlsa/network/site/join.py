@@ -75,6 +75,7 @@ def join(
     home = site.folder.resolve()
     site.check_certificate()
     keys = _stamps(site)
+    say(f"{site.name}: reading {data or loader}, to see what a run would use of it")
     opened = open_data(data, loader, site.task)
     for text in check(opened.opened, site.task):
         say(text)
