@@ -47,7 +47,8 @@ def forms(cls: type) -> dict[str, Form]:
         hint = next((kind for kind in get_args(hint) if get_origin(kind) is Annotated), hint)  # of "... | None"
         if get_origin(hint) is Annotated:
             array, *shape = get_args(hint)
-            out[name] = Form(np.dtype(get_args(get_args(array)[1])[0]), tuple(shape))
+            (*_, element) = get_args(array)  # NDArray is an alias of the scalar since NumPy 2.5, of its dtype before
+            out[name] = Form(np.dtype(*(get_args(element) or (element,))), tuple(shape))
         elif hint in (int, float):
             out[name] = Form(hint, None)
     return out
