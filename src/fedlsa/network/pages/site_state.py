@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ...errors import ArgumentError, FedLSAError
 from ..coordinator.run_summary import number

@@ -18,60 +18,51 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict, replace
 
-from ...errors import ArgumentError, FedLSAError, MessageError, NetworkError, PolicyError
+from ...errors import FedLSAError, MessageError, NetworkError, PolicyError
 from ...files import reason, write
-from ...fitting.row_sizes import RowSizes
-from ...fitting.tasks import Regression, Task
-from ...theory.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
+from ...theory.privacy import delta_left, epsilon_of
 from .. import disk
 from ..folder.config import SiteFolder
 from ..protocol.client import ClientState
-from ..protocol.messages import Work
 from ..protocol.records import Message, decode, encode, is_signed, printable, sign_bytes
-from ..protocol.run_settings import RunTerms
 from ..store import ChainHead, Store, old_entries
 from .facts import TableView, changed_rows
-from .limits import check_steps, refused, ridge_of
 from .policy import Policy
 
 # The totals of a ledger, and receipts of them that the site signs and the coordinator keeps.
 
 
-@dataclass(frozen=True)
-class LedgerTotals:
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+Spent = Annotated[float, msgspec.Meta(ge=0)]
+Hash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+class LedgerTotals(msgspec.Struct, frozen=True):
     """Over all runs. rho : spent by answers with noise (privacy.py), of which there are `noised`.
 
     noised_site, rho_site : the part of them whose noise hides the whole table. It hides each row as well, so `rho` is
-    what single rows have spent. What the other answers tell of the whole table has no bound.
+    what single rows have spent. What the other answers tell of the whole table has no bound. Older totals do not know.
     """
 
-    answers: int = 0
-    runs: int = 0
-    rounds: int = 0
-    noised: int = 0
-    rho: float = 0.0
-    noised_site: int = 0
-    rho_site: float = 0.0
-
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> LedgerTotals:
-        """From JSON that somebody else may have written; older totals do not know what noise was for."""
-        values = {name: content[name] for name in ("answers", "runs", "rounds", "noised", "rho")}
-        values |= {name: content.get(name, 0) for name in ("noised_site", "rho_site")}
-        for name, value in values.items():
-            if type(value) not in (int, float) or not 0 <= value < 2**53 or (name[:3] != "rho" and value % 1):
-                raise ValueError(f"{name} must be at least 0")
-        return cls(**values)
+    answers: Count = 0
+    runs: Count = 0
+    rounds: Count = 0
+    noised: Count = 0
+    rho: Spent = 0.0
+    noised_site: Count = 0
+    rho_site: Spent = 0.0
 
     def combined(self, other: LedgerTotals, both: bool) -> LedgerTotals:
         """The larger of each, or with `both` their sums: for two branches of one past, of which each was answered."""
-        pairs = {name: (value, asdict(other)[name]) for name, value in asdict(self).items()}
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in LedgerTotals.__struct_fields__}
         return LedgerTotals(**{name: sum(pair) if both else max(pair) for name, pair in pairs.items()})
 
     def with_noise(self, rho: float, unit: str) -> LedgerTotals:
@@ -85,6 +76,38 @@ class LedgerTotals:
         return self.noised == self.noised_site
 
 
+NO_PROMISE = (
+    "answers have left whose noise hides single rows only, and what they tell of the whole table has no bound; "
+    "privacy = record counts them"
+)
+
+
+def epsilon_spent(policy: Policy, totals: LedgerTotals, answers: int = 0, rho: float = 0.0) -> float | None:
+    """The epsilon that all answers together have spent, and so many more would, each of this rho; None: no bound."""
+    if policy.privacy == "none" or (policy.privacy == "site" and not totals.hides_site):
+        return None
+    left = delta_left(policy.privacy, policy.delta, totals.noised + answers)
+    return epsilon_of(totals.rho + answers * rho, left)
+
+
+class Kept(LedgerTotals, frozen=True, kw_only=True):
+    """What is kept of a ledger elsewhere: totals, the last entry, the rho that may be spent in all. Its copy in a second
+    place also has what receipts do not tell: the runs, groups of sites, their keys, and the last table."""
+
+    site: str
+    number: Count
+    hash: Hash
+    budget: float | None = None
+    tokens: list[str] = []
+    groups: list[str] = []
+    roster: dict[str, str] = {}
+    table: tuple[int, str] | None = None
+
+    @property
+    def head(self) -> ChainHead:
+        return ChainHead(self.number, self.hash)
+
+
 RECEIPT = b"fedlsa receipt\n"  # stands before what is signed
 
 
@@ -93,25 +116,22 @@ def digest_of(message: Message) -> str:
     return hashlib.sha256(encode(message)).hexdigest()
 
 
-def write_receipt(key: Any, content: Mapping[str, Any]) -> str:
-    """A receipt; key : the site's private key (ECDSA); content : site, number and hash of the head, totals."""
-    said = json.dumps(content, sort_keys=True)
-    return json.dumps({"said": said, "signature": sign_bytes(key, RECEIPT + said.encode()).hex()})
+def write_receipt(key: Any, kept: Kept) -> str:
+    """A receipt with the signature of the site; key : its private key (ECDSA)."""
+    said = msgspec.json.encode(kept)
+    return json.dumps({"said": said.decode(), "signature": sign_bytes(key, RECEIPT + said).hex()})
 
 
-def read_receipt(key: Any, site: str, text: str) -> tuple[ChainHead, LedgerTotals] | None:
-    """Head and totals of a receipt that this site signed; None of anything else."""
+def read_receipt(key: Any, site: str, text: str) -> Kept | None:
+    """A receipt that this site signed; None of anything else."""
     try:
-        found = json.loads(text)
+        found = msgspec.json.decode(text, type=dict[str, str])
         said, signature = found["said"], bytes.fromhex(found["signature"])
-        if not is_signed(key.public_key(), signature, RECEIPT + said.encode()):
-            return None
-        kept = json.loads(said)
-        if kept["site"] != site:
-            return None
-        return ChainHead.from_text(f"{kept['number']}:{kept['hash']}"), LedgerTotals.read(kept)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FedLSAError):
+        signed = is_signed(key.public_key(), signature, RECEIPT + said.encode())
+        kept = msgspec.json.decode(said, type=Kept) if signed else None
+    except (msgspec.MsgspecError, ValueError, KeyError, RecursionError):
         return None
+    return kept if kept is not None and kept.site == site else None
 
 
 MOST_REFUSALS = 10_000  # that are entered: who asks in vain for ever shall not fill the disk
@@ -163,7 +183,7 @@ class Ledger:
                     store.take_over(old_entries(before))
                 for entry in old_entries(before):
                     self._fold(entry)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
             raise NetworkError(f"{store.path} holds an entry that is not of this version: {printable(error)}") from None
         except NetworkError as error:
             raise NetworkError(
@@ -173,7 +193,7 @@ class Ledger:
         if kept is None:
             self._write_copy()
         else:
-            self._compare(*kept)
+            self._compare(kept, f"its copy {self.copy}")
 
     # what is known
 
@@ -219,14 +239,13 @@ class Ledger:
 
     def receipt(self) -> str:
         """The head and the totals, signed by the site."""
-        more = {} if self.budget is None else {"budget": self.budget}
-        return write_receipt(self.key, {"site": self.site, **asdict(self.head), **asdict(self.totals), **more})
+        return write_receipt(self.key, self._kept())
 
     def compare_receipt(self, text: str) -> None:
         """Hold a receipt of before against the chain; one that this site did not sign says nothing."""
         kept = read_receipt(self.key, self.site, text)
         if kept is not None:
-            self._compare(*kept, "a receipt that the coordinator kept", {})
+            self._compare(kept, "a receipt that the coordinator kept")
 
     # inside
 
@@ -234,10 +253,10 @@ class Ledger:
         """Write an entry and then the copy, which must be as this folder left it; compared : what it may be too."""
         self._catch_up()
         kept = self._read_copy()
-        if kept is not None and kept[0] != compared and not self._knows(kept[0]):
+        if kept is not None and kept.head != compared and not self._knows(kept.head):
             raise NetworkError(
-                f"{kept[2]} was written by another process meanwhile: there are two copies of this site's folder, and "
-                "each would spend its whole budget. End the other one, and join again: what both have spent counts"
+                f"its copy {self.copy} was written by another process meanwhile: there are two copies of this site's "
+                "folder, and each would spend its whole budget. End the other one, and join again: what both have spent counts"
             )
         self._fold(self.store.append(entry))
         self._write_copy()
@@ -257,7 +276,7 @@ class Ledger:
         self.hashes.append(self.head.hash)
         t = self.totals
         if entry["asked"] == RESTORED:
-            self.totals = LedgerTotals.read(entry["raised"])
+            self.totals = msgspec.convert(entry["raised"], LedgerTotals)
             self.seen.add(entry["kept"])
             self.covered = max(self.covered, int(entry["kept"].partition(":")[0]))
             for token in entry["tokens"]:
@@ -294,66 +313,58 @@ class Ledger:
     def _write_copy(self) -> None:
         if self.key is None:
             return
-        content = {
-            "site": self.site, "number": self.head.number, "hash": self.head.hash, "totals": asdict(self.totals),
-            "roster": self.roster, "tokens": sorted(self.runs), "groups": sorted(self.groups),
-            "table": self.table,
-        }  # fmt: skip
+        known = {"tokens": sorted(self.runs), "groups": sorted(self.groups), "roster": self.roster, "table": self.table}
         try:
-            write(self.copy, json.dumps(content).encode(), "it", mode=disk.SECRET)
+            write(self.copy, msgspec.json.encode(self._kept(**known)), "it", mode=disk.SECRET)
         except FedLSAError as error:
             raise NetworkError(f"the copy of the ledger's totals must be written before an answer: {error}") from None
 
-    def _read_copy(self) -> tuple[ChainHead, LedgerTotals, str, dict[str, Any]] | None:
+    def _kept(self, **more: Any) -> Kept:
+        head = {"site": self.site, "number": self.head.number, "hash": self.head.hash, "budget": self.budget}
+        return msgspec.convert({**asdict(self.totals), **head, **more}, Kept)
+
+    def _read_copy(self) -> Kept | None:
         """What the copy says; None where there is none."""
         try:
-            kept = json.loads(self.copy.read_bytes())
-            head, totals = ChainHead.from_text(f"{kept['number']}:{kept['hash']}"), LedgerTotals.read(kept["totals"])
-            rest = {name: [str(entry) for entry in kept[name]] for name in ("tokens", "groups")}
-            roster = {str(site): str(value) for site, value in kept["roster"].items()}
-            table = None if kept["table"] is None else [int(kept["table"][0]), str(kept["table"][1])]
-            return head, totals, f"its copy {self.copy}", {**rest, "roster": roster, "table": table}
+            content = msgspec.json.decode(self.copy.read_bytes(), type=dict[str, Any])
+            return msgspec.convert(content | content.get("totals", {}), Kept)  # which had a name of their own once
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise NetworkError(
-                f"the copy of the ledger's totals {self.copy} must be readable: {reason(error)}; "
-                "ledger_copy of policy.toml names another folder"
-            ) from None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FedLSAError):
+            raise _no_copy(self.copy, error) from None
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
             raise NetworkError(
                 f"the copy of the ledger's totals {self.copy} is damaged; where the ledger {self.store.path} itself is "
                 "whole and was never restored, remove the copy: it is written anew"
             ) from None
 
-    def _compare(self, kept: ChainHead, totals: LedgerTotals, where: str, rest: Mapping[str, Any]) -> None:
-        """Raise the totals where the chain does not hold an entry that it once held; rest : what else was kept."""
-        if self._knows(kept):
+    def _compare(self, kept: Kept, where: str) -> None:
+        """Raise the totals where the chain does not hold an entry that it once held."""
+        if self._knows(kept.head):
             return
-        larger = self.totals.combined(totals, both=False)
+        larger = self.totals.combined(kept, both=False)
         if kept.number <= self.covered and larger == self.totals:
             return  # of the past that was taken over already
         branched = self.covered < kept.number <= self.head.number  # both pasts were answered: neither holds the other
-        raised = self.totals.combined(totals, both=True) if branched else larger
+        raised = self.totals.combined(kept, both=True) if branched else larger
+        what = f"does not hold entry {kept.number} of {where}: it was lost or restored"
         if self.key is None:
-            raise NetworkError(
-                f"the ledger {self.store.path} does not hold entry {kept.number} of {where}: it was lost or restored "
-                "from a backup. When the site joins again, the larger totals are taken over"
-            )
-        self._append(
-            {
-                "asked": RESTORED, "left": "nothing", "kept": str(kept), "raised": asdict(raised),
-                "tokens": [], "groups": [], "roster": {}, "table": None, **rest,
-                "text": f"the ledger does not hold entry {kept.number} of {where}: it was lost or restored",
-            },
-            compared=kept,
-        )  # fmt: skip
+            more = "from a backup. When the site joins again, the larger totals are taken over"
+            raise NetworkError(f"the ledger {self.store.path} {what} {more}")
+        known = {name: getattr(kept, name) for name in ("tokens", "groups", "roster", "table")}
+        entry = {"asked": RESTORED, "left": "nothing", "kept": str(kept.head), "raised": asdict(raised), **known}
+        self._append(entry | {"text": f"the ledger {what}"}, compared=kept.head)
 
 
 def copy_place(folder: str, network: str, site: str) -> Path:
     """The file for the copy of a ledger's totals; folder : ledger_copy of the policy, or empty."""
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedlsa"
     return (Path(folder) if folder else home) / f"{network}-{site}.ledger.json"
+
+
+def _no_copy(copy: Path, error: OSError) -> NetworkError:
+    where = "ledger_copy of policy.toml names another folder"
+    return NetworkError(f"the copy of the ledger's totals {copy} must be readable: {reason(error)}; {where}")
 
 
 def hold_copy(copy: Path, folder: Path) -> IO[str]:
@@ -365,10 +376,7 @@ def hold_copy(copy: Path, folder: Path) -> IO[str]:
         copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.fdopen(os.open(copy.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, disk.SECRET), "r+")
     except OSError as error:
-        raise NetworkError(
-            f"the copy of the ledger's totals {copy} must be readable: {reason(error)}; ledger_copy of policy.toml "
-            "names another folder"
-        ) from None
+        raise _no_copy(copy, error) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -510,97 +518,3 @@ def _line(entry: dict[str, Any]) -> str:
     more += ["again"] * bool(entry.get("again")) + [str(entry[name]) for name in ("text", "closed") if name in entry]
     words = [entry.get("run", ""), asked, left, *more]
     return f"{entry['number']:>7}  {when} UTC  {printable('; '.join(w for w in words if w), 300)}"
-
-
-# What a round asks and what its answer costs in privacy (theory/privacy.py), against policy and ledger.
-
-
-def check_noise(policy: Policy, terms: RunTerms, task: Task, totals: LedgerTotals) -> None:
-    """Refuse a run whose noise does not hide what the policy wants hidden, or whose rounds cost more than is left."""
-    coding = terms.coding
-    if coding.noise is not None:
-        try:
-            check_unit(coding.unit, isinstance(task, Regression))
-        except ArgumentError as error:
-            raise refused("privacy", str(error)) from None
-    if policy.privacy == "none":
-        return
-    if coding.noise is None or coding.clip is None:
-        raise refused("privacy", "every answer must have noise; the run asks for none")
-    if policy.privacy == "site" and coding.unit != "site":
-        raise refused("privacy", "the whole table must be hidden; the noise of the run hides single rows")
-    if coding.unit == "site":  # the cost of a row depends on the plan, and is counted as rounds come
-        check_budget(policy, totals, rho_of_answer("site", coding.clip, coding.noise), max(terms.rounds, 1))
-
-
-def check_round(
-    policy: Policy,
-    ledger: Ledger,
-    work: Work,
-    terms: RunTerms,
-    site: SiteFolder,
-    sizes: RowSizes,
-    state: ClientState | None,
-) -> dict[str, Any]:
-    """Refuse a round that asks for more than the policy allows; what its answer spends, for the ledger."""
-    known = ledger.run(terms.token)
-    if known is not None and known.rounds >= policy.most_rounds:
-        raise refused("most_rounds", f"this run has had {known.rounds}")
-    if work.steps > policy.most_local_steps:
-        raise refused("most_local_steps", f"at most {policy.most_local_steps} are allowed; got {work.steps}")
-    if policy.privacy == "none":  # noise hides each row, and then no refusal may tell of one
-        check_steps(policy, work.eta, work.steps, sizes, terms.local == "rows")
-    elif terms.local == "rows" and work.steps < policy.least_local_steps:
-        raise refused("least_local_steps", f"{policy.least_local_steps} must be behind an answer; got {work.steps}")
-    spent = cost(work, terms, site, sizes.rows, state)
-    check_budget(policy, ledger.totals, spent)
-    return {"rho": spent, "unit": terms.coding.unit} if spent else {}
-
-
-def cost(work: Work, terms: RunTerms, site: SiteFolder, rows: int, state: ClientState | None) -> float:
-    """The rho of the answer to an order; 0 without noise."""
-    coding = terms.coding
-    if coding.noise is None or coding.clip is None:
-        return 0.0
-    longest = 0.0
-    if coding.row_clip is not None:
-        xi = 0.0
-        if state is not None:  # the correction that this order may bring is in the bound
-            mean = np.abs(work.means).max(axis=0, initial=0.0)  # at least as long as the one that this site is told
-            sizes = [float(np.linalg.norm(v)) for v in (mean, state.start, state.delta)]
-            xi = float(np.linalg.norm(state.xi)) + state.gain * sum(sizes)
-        longest = float(np.linalg.norm(work.theta)) + work.eta * (work.steps + 1) * (coding.row_clip + xi)
-    return rho_of_answer(
-        coding.unit, coding.clip, coding.noise, dim=len(work.theta), grid=coding.grid.unit / work.weight(site.name),
-        local=terms.local, step_size=work.eta, row_clip=coding.row_clip, local_steps=work.steps, rows=rows,
-        ridge=ridge_of(site.task), longest=longest,
-    )  # fmt: skip
-
-
-NO_PROMISE = (
-    "answers have left whose noise hides single rows only, and what they tell of the whole table has no bound; "
-    "privacy = record counts them"
-)
-
-
-def epsilon_spent(policy: Policy, totals: LedgerTotals, answers: int = 0, rho: float = 0.0) -> float | None:
-    """The epsilon that all answers together have spent, and so many more would, each of this rho; None: no bound."""
-    if policy.privacy == "none" or (policy.privacy == "site" and not totals.hides_site):
-        return None
-    left = delta_left(policy.privacy, policy.delta, totals.noised + answers)
-    return epsilon_of(totals.rho + answers * rho, left)
-
-
-def check_budget(policy: Policy, totals: LedgerTotals, rho: float, answers: int = 1) -> None:
-    """Refuse what would spend more than the policy allows over all runs."""
-    if policy.privacy == "none":
-        return
-    would = epsilon_spent(policy, totals, answers, rho)
-    if would is None:
-        raise refused("privacy", NO_PROMISE)
-    if would > policy.epsilon:
-        raise refused(
-            "epsilon",
-            f"{policy.epsilon:g} may be spent in all; {epsilon_spent(policy, totals, answers):.3g} is, and {answers} "
-            f"more answer{'s' * (answers > 1)} would make it {would:.3g}",
-        )

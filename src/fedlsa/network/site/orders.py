@@ -66,9 +66,10 @@ from ..protocol.run_settings import RunTerms, plain_name
 from ..store import Store
 from . import limits
 from .facts import SiteTable, TableView, measure
-from .ledger import Ledger, RunFiles, check_noise, check_round, copy_place, digest_of
+from .ledger import Ledger, RunFiles, copy_place, digest_of
 from .limits import refused
 from .policy import ApprovalMissing, Policy, check_approved, plain_fingerprint
+from .privacy_costs import check_noise, check_round
 from .site_data import SiteData, Steps, scale_from_json, scale_to_json
 
 # A site's no: why an order was not followed, in words that tell nothing of the table.
