@@ -125,7 +125,7 @@ def in_memory(sites: int, rounds: int) -> list[dict[str, Any]]:
                 name: OrderHandler(at, open_data(Path(folder) / f"{name}.csv", None, at.task), say=lambda line: None)
                 for name, at in it.folders.items()
             }
-            carrier = Memory({name: SignedSite(at, handlers[name].answer) for name, at in it.folders.items()})
+            carrier = Memory({name: SignedSite(at, handlers[name].respond) for name, at in it.folders.items()})
             complete_run(
                 it.network, it.begin(kind, rounds=rounds, aggregation=kind), SignedTransport(carrier, it.network)
             )

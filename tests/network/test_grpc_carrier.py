@@ -119,7 +119,7 @@ def test_every_site_is_asked_at_once_and_answers_its_own_order(place):
     assert place.ask({s: s.encode() for s in "abc"}) == {"a": b"re:a", "b": b"re:b", "c": b"re:c"}
     assert place.ask({"a": b""}) == {"a": b"re:"}
     assert place.ask({}) == {}
-    assert place.carrier.traffic()["a"]["answers"] == 2
+    assert place.carrier.counts["a"]["answers"] == 2
 
 
 def test_a_site_that_is_away_is_asked_when_it_comes_within_the_deadline(place):
@@ -182,7 +182,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_order_and_only_the_newe
     finally:
         gate.set()
     assert seen == [b"0", b"last"]
-    assert place.carrier.traffic()["slow"]["dropped"] == 1
+    assert place.carrier.counts["slow"]["dropped"] == 1
 
 
 def test_a_stranger_without_a_certificate_or_with_one_of_another_authority_does_not_pass_the_handshake(place, tmp_path):
@@ -202,7 +202,7 @@ def test_a_stranger_without_a_certificate_or_with_one_of_another_authority_does_
         next(channel.stream_stream("/fedlsa.Site/Join")(iter([b"x"])))
     assert plain.value.code() == grpc.StatusCode.UNAVAILABLE
     assert place.carrier.present() == ("a",)
-    assert place.carrier.traffic()["a"]["streams"] == 1  # none of them came as far as a stream
+    assert place.carrier.counts["a"]["streams"] == 1  # none of them came as far as a stream
 
 
 def greeting_over_tls(place, context):
@@ -252,7 +252,7 @@ def test_there_is_no_other_method_and_no_route_from_site_to_site(place):
         with pytest.raises(grpc.RpcError):
             next(stream)
     assert place.ask({"b": b"x"}) == {"b": b"re:x"}
-    assert place.carrier.traffic()["b"]["bytes_down"] == 1
+    assert place.carrier.counts["b"]["bytes_down"] == 1
 
 
 def test_what_nobody_asked_for_is_dropped_and_whoever_keeps_sending_it_is_shut_out(place):
@@ -266,7 +266,7 @@ def test_what_nobody_asked_for_is_dropped_and_whoever_keeps_sending_it_is_shut_o
             next(stream)
         sent.put(None)
     assert ended.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert place.carrier.traffic()["loud"]["dropped"] == grpc_carrier.MAX_UNASKED + 1
+    assert place.carrier.counts["loud"]["dropped"] == grpc_carrier.MAX_UNASKED + 1
     assert "too much" in refusal(place, keys)[1]
     assert place.ask({"good": b"x"}) == {"good": b"re:x"}
 
@@ -283,7 +283,7 @@ def test_a_second_answer_to_the_same_order_is_dropped(place):
         for text in (b"first", b"second"):
             sent.put(number + text)
         asking.join(PATIENCE)
-        until(lambda: place.carrier.traffic()["twice"]["dropped"] == 1, "the second one is counted")
+        until(lambda: place.carrier.counts["twice"]["dropped"] == 1, "the second one is counted")
         sent.put(None)
     assert found == [("twice", b"first")]
 
@@ -298,15 +298,15 @@ def test_a_message_beyond_the_limit_ends_its_stream_and_compressed_ones_are_not_
     sent.put(None)
     assert ended.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     credentials = grpc.ssl_channel_credentials(*(p.read_bytes() for p in (keys.ca, keys.key, keys.certificate)))
-    before = place.carrier.traffic()["large"]["bytes_up"]
+    before = place.carrier.counts["large"]["bytes_up"]
     with grpc.secure_channel(f"localhost:{place.port}", credentials, compression=grpc.Compression.Gzip) as channel:
         sent = queue.SimpleQueue()
         stream = channel.stream_stream("/fedlsa.Site/Join")(iter(sent.get, None), metadata=greeting())
         stream.initial_metadata()
         sent.put(bytes(8 * 2**20))
-        until(lambda: place.carrier.traffic()["large"]["bytes_up"] > before, "it arrived")
+        until(lambda: place.carrier.counts["large"]["bytes_up"] > before, "it arrived")
         sent.put(None)
-    assert place.carrier.traffic()["large"]["bytes_up"] - before < 100_000
+    assert place.carrier.counts["large"]["bytes_up"] - before < 100_000
     assert place.ask({"good": b"x"}) == {"good": b"re:x"}
     with pytest.raises(MessageError, match="at most"):
         place.ask({"good": bytes(grpc_carrier.MAX_BYTES + 1)})
@@ -322,10 +322,10 @@ def test_a_newer_stream_replaces_the_older_and_a_process_that_returns_raises_an_
     second.stop()
     second.thread.join(PATIENCE)  # it might be returning just now
     until(lambda: place.ask({"a": b"x"}, 1.0) == {"a": b"first"}, "the first is alone")
-    count = place.carrier.traffic()["a"]["alarms"]
+    count = place.carrier.counts["a"]["alarms"]
     first._call.cancel()
     until(lambda: place.ask({"a": b"x"}, 1.0) == {"a": b"first"}, "it is back")
-    assert place.carrier.traffic()["a"]["alarms"] == count  # the other one is gone: a broken connection is no alarm
+    assert place.carrier.counts["a"]["alarms"] == count  # the other one is gone: a broken connection is no alarm
 
 
 def test_a_site_that_restarts_or_whose_connection_breaks_raises_no_alarm(place):

@@ -7,6 +7,7 @@ import math
 import re
 import socket
 import time
+from datetime import datetime, timedelta
 
 import pytest
 from shown_runs import HOSTILE, SITES, add_events, fill_ledger, round_event, write_run
@@ -231,11 +232,11 @@ def test_health_is_ok_degraded_or_dead_with_503(network):
 
 
 def test_health_names_certificates_that_end_within_thirty_days(network, monkeypatch):
-    from fedlsa.network.folder import certificates
+    from fedlsa.network.folder import certificates, config
 
-    real = certificates.expiring
     end = certificates.expires(network.certificate.read_bytes())
-    monkeypatch.setattr(certificates, "expiring", lambda path: real(path, end.replace(day=1)))
+    late = type("Late", (datetime,), {"now": classmethod(lambda cls, zone=None: end - timedelta(days=9))})
+    monkeypatch.setattr(config, "datetime", late)
     told = json.loads(state(network).health().body)
     assert told["status"] == "degraded"
     assert len(told["expiring"]) == 1

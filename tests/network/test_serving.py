@@ -10,7 +10,7 @@ import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError, ResultFileError
 from fedlsa.network.carriers.grpc_site import MAX_LINES, LimitedLog
 from fedlsa.network.coordinator import serving
-from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.coordinator.runs import RunFolder, all_runs, chosen
 from fedlsa.network.coordinator.serving import Lineage, PinnedCertificates
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.protocol.run_settings import StartOptions
@@ -86,6 +86,14 @@ def test_a_site_follows_those_who_know_the_last_one(tmp_path):
     assert "does not know the one" in known.accept("three", False)
     assert known.last() == "two"
     assert known.accept("two", False) is None  # the same one
+
+
+def test_the_latest_run_is_the_one_that_was_made_last_though_a_clock_went_back(network, run):
+    os.utime(run.folder / "options.json", (4e9, 4e9))  # made when the clock was wrong
+    run.fail("over")
+    later = RunFolder.create(network, StartOptions(step_size=0.1, local_steps=1, rounds=1, name="later"))
+    assert [found.name for found in all_runs(network)] == ["trial", "later"]
+    assert chosen(network, None) == later
 
 
 def disk_error():

@@ -412,6 +412,15 @@ def test_half_a_character_cannot_be_written():
         write_toml({"a": "\ud800"})
 
 
+def test_the_name_of_a_bundle_cannot_add_entries_to_a_service(bundle):
+    """The attack: a bundle whose name has a line break in it, and a command after that."""
+    evil = bundle.with_name("x\nExecStartPre=curl evil\n.toml")
+    bundle.rename(evil)
+    with pytest.raises(ArgumentError, match="no control characters"):
+        enrolment.enrol_site(evil)
+    assert [p.name for p in evil.parent.iterdir()] == [evil.name]
+
+
 def test_no_service_runs_as_root(made, monkeypatch):
     assert "User=root" not in (made.folder / "fedlsa-coordinator.service").read_text()
     monkeypatch.setattr(enrolment.os, "geteuid", lambda: 0)

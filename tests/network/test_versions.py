@@ -1,12 +1,11 @@
 """Upgrades: another protocol is refused on both sides with a sentence that says which to upgrade; so are old runs."""
 
-from importlib import metadata
-
 import pytest
 from memory_world import MemoryWorld, by_hand
 from test_grpc_carrier import Place, until
 
 from fedlsa.errors import NetworkError
+from fedlsa.installation import __version__
 from fedlsa.network import processes
 from fedlsa.network.carriers import grpc_carrier, grpc_site
 from fedlsa.network.coordinator.runs import RunFolder
@@ -83,7 +82,7 @@ def run(tmp_path):
 
 
 def test_a_run_keeps_the_version_that_began_it(run):
-    assert run[1].read("version.json") == {"protocol": VERSION, "program": processes.program()}
+    assert run[1].read("version.json") == {"protocol": VERSION, "program": __version__}
     processes.check_stamp("trial", run[1].read("version.json"))
 
 
@@ -102,7 +101,7 @@ def test_a_run_of_another_protocol_ends_with_a_sentence_and_its_files_stay(run, 
     carry(network, folder, Nobody())
     why = folder.read("failed.json")["error"]
     assert "the run trial was begun by fedlsa" in why
-    assert f"this is fedlsa {processes.program()} (protocol {VERSION})" in why
+    assert f"this is fedlsa {__version__} (protocol {VERSION})" in why
     assert "finish it with that version, or start a new run" in why
     assert folder.stored() == b"of another version"
     with pytest.raises(NetworkError, match="was begun by"):
@@ -128,9 +127,9 @@ def test_a_run_goes_on_when_the_program_is_upgraded_in_its_middle(tmp_path, monk
             carry(world.network, run, world)
         except KeyboardInterrupt:
             assert not run.over
-            monkeypatch.setattr(metadata, "version", lambda name: "9.9.9")
+            monkeypatch.setattr(processes, "__version__", "9.9.9")
             world.meddle = lambda site, answer: answer
             carry(world.network, run, world)
         results[upgraded] = run.read("result.json")["theta"]
-    assert processes.program() == "9.9.9"
+    assert processes.stamp()["program"] == "9.9.9"
     assert results[True] == results[False]

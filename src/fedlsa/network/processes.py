@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib import metadata
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Event, current_thread, main_thread
@@ -21,6 +20,7 @@ from typing import IO, Any
 
 from ..errors import NetworkError
 from ..files import reason
+from ..installation import __version__
 from .protocol.records import VERSION, printable
 
 OWN_PORTS = range(20_000, 32_000)  # below those that systems give to connections (Linux 32768 and up, others 49152)
@@ -237,14 +237,9 @@ PROTOCOL, PROGRAM = "fedlsa-protocol", "fedlsa-program"  # metadata of a stream
 OTHER = {"site": "coordinator", "coordinator": "site"}
 
 
-def program() -> str:
-    """The version of this package."""
-    return metadata.version("fedlsa")
-
-
 def greeting() -> tuple[tuple[str, str], ...]:
     """What each side says of itself when a stream begins."""
-    return (PROTOCOL, str(VERSION)), (PROGRAM, program())
+    return (PROTOCOL, str(VERSION)), (PROGRAM, __version__)
 
 
 def mismatch(told: Mapping[str, Any], who: str) -> str | None:
@@ -259,14 +254,14 @@ def mismatch(told: Mapping[str, Any], who: str) -> str | None:
     of = f"fedlsa {printable(told.get(PROGRAM, 'of an older version'), 40)}, protocol {theirs or 'unknown'}"
     older = who if theirs < VERSION else OTHER[who]
     return (
-        f"the {who} has {of}, the {OTHER[who]} fedlsa {program()}, protocol {VERSION}: upgrade the {older}; "
+        f"the {who} has {of}, the {OTHER[who]} fedlsa {__version__}, protocol {VERSION}: upgrade the {older}; "
         "what is stored stays"
     )
 
 
 def stamp() -> dict[str, Any]:
     """What a run's folder keeps of the program that began it."""
-    return {"protocol": VERSION, "program": program()}
+    return {"protocol": VERSION, "program": __version__}
 
 
 def check_stamp(run: str, kept: Mapping[str, Any] | None) -> None:
@@ -280,5 +275,5 @@ def check_stamp(run: str, kept: Mapping[str, Any] | None) -> None:
     )
     raise NetworkError(
         f"the run {run} was begun by fedlsa {old} (protocol {protocol}), and this is "
-        f"fedlsa {program()} (protocol {VERSION}): finish it with that version, or start a new run; its files stay"
+        f"fedlsa {__version__} (protocol {VERSION}): finish it with that version, or start a new run; its files stay"
     )

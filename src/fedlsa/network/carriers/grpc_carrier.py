@@ -15,10 +15,10 @@ import queue
 import secrets
 import threading
 import time
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import FedLSAError, MessageError, NetworkError
@@ -34,7 +34,6 @@ from .grpc_site import (
     SERVER_LIMITS,
     SERVICE,
     LimitedLog,
-    SiteTraffic,
     grpc,
     same_certificate,
 )
@@ -86,6 +85,7 @@ class _Stream:
     site: str
     instance: str
     certificate: bytes
+    peer: str
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
     why: tuple[Any, str] = (grpc.StatusCode.UNAVAILABLE, "the coordinator ends")
@@ -134,7 +134,7 @@ class GrpcCarrier:
         self._identity, self._knows = identity or secrets.token_hex(8), knows
         self._pinned, self._alarm, self._log = pinned, alarm, LimitedLog(say)
         self._streams: dict[str, _Stream] = {}
-        self._traffic: dict[str, SiteTraffic] = {}
+        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # site -> what its streams have carried
         self._replaced: dict[str, list[str]] = {}  # site -> instances that another one took the place of
         self._barred: dict[str, float] = {}  # site -> until when
         self._questions: dict[str, _Question] = {}
@@ -179,10 +179,6 @@ class GrpcCarrier:
             self._loop.call(self._withdraw, questions)
 
     # what others see
-
-    def traffic(self) -> dict[str, dict[str, Any]]:
-        """What each site's streams have carried so far."""
-        return {site: asdict(seen) for site, seen in sorted(self._traffic.items())}
 
     def close(self) -> None:
         """Close all streams and stop listening."""
@@ -233,7 +229,7 @@ class GrpcCarrier:
         stream = await self._admit(context)
         known = self._knows(str(dict(context.invocation_metadata() or ()).get(COORDINATOR, ""))[:64])
         await context.send_initial_metadata(((COORDINATOR, self._identity), (KNOWN, str(int(known))), *greeting()))
-        self._enter(stream, context.peer())
+        self._enter(stream)
         parts = [self._send(stream, context), self._listen(stream, context), stream.over.wait()]
         tasks = [asyncio.ensure_future(part) for part in parts]
         try:
@@ -255,7 +251,7 @@ class GrpcCarrier:
         if why := self._objection(site, certificate) or mismatch(told, "site"):
             self._log.say("refused", f"refused {context.peer()}: {site!r}: {why}")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
-        return _Stream(site, str(told.get(INSTANCE, ""))[:64], certificate)
+        return _Stream(site, str(told.get(INSTANCE, ""))[:64], certificate, context.peer())
 
     def _objection(self, site: str, certificate: bytes) -> str | None:
         try:
@@ -265,20 +261,20 @@ class GrpcCarrier:
         if pinned is None:
             return "no site of this name is approved here: it is not listed, not enrolled yet, or was revoked"
         if not same_certificate(pinned, certificate):
-            return "another certificate is approved for this site: install the newest one"
+            return "another certificate is approved for this site: the coordinator must be sent the newest one"
         if time.monotonic() < self._barred.get(site, 0.0):
             return "it sent too much that nobody had asked for: try again later"
         return None
 
-    def _enter(self, stream: _Stream, peer: str) -> None:
+    def _enter(self, stream: _Stream) -> None:
         """The stream is its site's from now on."""
-        site, seen = stream.site, self._traffic.setdefault(stream.site, SiteTraffic())
-        before = self._streams.get(site)
+        site, peer, before = stream.site, stream.peer, self._streams.get(stream.site)
         replaced = self._replaced.setdefault(site, [])
         if stream.instance in replaced:  # a process that had died would not return: both are alive
             replaced.remove(stream.instance)
-            seen.alarms += 1
-            text = f"one key speaks from two places: {site} from {seen.peer} and {peer}; revoke it if one is not yours"
+            self.counts[site]["alarms"] += 1
+            other = "elsewhere" if before is None else before.peer
+            text = f"one key speaks from two places: {site} from {other} and {peer}; revoke it if one is not yours"
             self._log.say(site, text)
             asyncio.get_running_loop().run_in_executor(None, self._alarm, site, text)  # it writes to the disk
         if before is not None:
@@ -286,15 +282,13 @@ class GrpcCarrier:
                 replaced[:] = [*(i for i in replaced if i != before.instance), before.instance][-16:]
             before.end(grpc.StatusCode.ALREADY_EXISTS, f"a newer stream of {site} came from {peer}")
         self._streams[site] = stream
-        seen.present, seen.since, seen.peer, seen.streams = True, time.time(), peer, seen.streams + 1
+        self.counts[site]["streams"] += 1
         self._log.say(site, f"{site} is here, from {peer}")
         stream.wake.set()  # it may have returned within a round
 
     def _leave(self, stream: _Stream) -> None:
         if self._streams.get(stream.site) is stream:
             del self._streams[stream.site]
-            seen = self._traffic[stream.site]
-            seen.present, seen.since = False, time.time()
             self._log.say(stream.site, f"{stream.site} has gone")
 
     async def _send(self, stream: _Stream, context: Any) -> None:
@@ -305,22 +299,22 @@ class GrpcCarrier:
             if question is not None and question.number != stream.sent:
                 stream.sent = question.number
                 stream.unanswered.append(question.number)
-                self._traffic[stream.site].bytes_down += len(question.order)
+                self.counts[stream.site]["bytes_down"] += len(question.order)
                 await context.write(FRAME.pack(question.number) + question.order)
 
     async def _listen(self, stream: _Stream, context: Any) -> None:
-        seen = self._traffic[stream.site]
+        seen = self.counts[stream.site]
         while (message := await context.read()) is not grpc.aio.EOF:
-            seen.bytes_up += len(message)
+            seen["bytes_up"] += len(message)
             question = self._questions.get(stream.site)
             number = int.from_bytes(message[: FRAME.size], "big")  # 0, which is never asked, in an empty one
             if question is not None and number == question.number and number in stream.unanswered:
                 del self._questions[stream.site]
                 stream.unanswered.remove(question.number)
-                seen.answers += 1
+                seen["answers"] += 1
                 question.answers.put((stream.site, message[FRAME.size :]))
                 continue
-            seen.dropped += 1
+            seen["dropped"] += 1
             if number in stream.unanswered:  # it was asked for, and came too late
                 stream.unanswered.remove(number)
                 continue

@@ -27,7 +27,7 @@ from ..processes import greeting, mismatch
 from ..protocol.records import MAX_BYTES, printable
 from . import Answer
 
-# What both sides of the gRPC carrier agree on: names, frames, limits and logs; what is counted of a stream.
+# What both sides of the gRPC carrier agree on: names, frames, limits and logs.
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a line for every stranger's handshake would fill the journal
 import grpc as grpc  # others take it from here, so that this stands before it
@@ -53,21 +53,6 @@ SERVER_LIMITS = (
     ("grpc.max_metadata_size", 8_192),
     ("grpc.absolute_max_metadata_size", 16_384),
 )
-
-
-@dataclass
-class SiteTraffic:
-    """What a site's streams have carried since this process began, for people and for /metrics."""
-
-    present: bool = False
-    since: float = 0.0  # when the stream was opened, or closed: seconds since 1970
-    peer: str = ""
-    streams: int = 0
-    answers: int = 0
-    dropped: int = 0  # late, unasked, repeated or misformed messages
-    bytes_up: int = 0
-    bytes_down: int = 0
-    alarms: int = 0  # how often a replaced process of this site came back
 
 
 def same_certificate(one: bytes, other: bytes) -> bool:

@@ -65,6 +65,8 @@ class RunFolder:
         run.write("token", secrets.token_hex(8))
         run.write("version.json", stamp())
         run.write("options.json", asdict(options))
+        times = [_written(other) for other in all_runs(network)]
+        os.utime(run.folder / "options.json", ns=(max(times) + 1,) * 2)  # the latest, also where a clock went back
         return run
 
     @property
@@ -162,7 +164,11 @@ def all_runs(network: Network) -> list[RunFolder]:
     if not network.runs.is_dir():
         return []
     found = [RunFolder(p) for p in network.runs.iterdir() if (p / "options.json").is_file()]
-    return sorted(found, key=lambda run: (os.stat(run.folder / "options.json").st_mtime_ns, run.name))
+    return sorted(found, key=lambda run: (_written(run), run.name))
+
+
+def _written(run: RunFolder) -> int:
+    return os.stat(run.folder / "options.json").st_mtime_ns
 
 
 def unfinished(network: Network) -> RunFolder | None:

@@ -13,7 +13,6 @@ import hashlib
 import ipaddress
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
@@ -27,7 +26,7 @@ from ...errors import FedLSAError, NetworkError
 from ...files import reason
 from ..protocol.run_settings import plain_name
 
-WARNED = timedelta(days=30)  # before its end
+WARNED = timedelta(days=30)  # before a certificate ends
 MASK = "urn:fedlsa:mask:"  # and the X25519 public key in hexadecimal digits
 DIGITS = 32  # of a fingerprint, 128 bits: nobody finds other keys with the same ones
 HEX = set("0123456789abcdef")
@@ -228,20 +227,6 @@ def check_own(found: SiteIdentity, key: bytes, mask: bytes) -> None:
 def expires(pem: bytes) -> datetime:
     """When a certificate ends."""
     return _dates(pem)[1]
-
-
-def expiring(path: Path, now: datetime | None = None) -> str | None:
-    """A warning, from 30 days before a certificate ends; None until then. now : today, if not given."""
-    try:
-        end = expires(path.read_bytes())
-    except OSError as error:
-        raise NetworkError(f"cannot read the certificate {path}: {reason(error)}") from None
-    left = end - (datetime.now(UTC) if now is None else now)
-    if left > WARNED:
-        return None
-    if left <= timedelta(0):
-        return f"the certificate {path} ended on {end:%Y-%m-%d}: renew it (README.md says how)"
-    return f"the certificate {path} ends on {end:%Y-%m-%d}, in {left.days} days: renew it (README.md says how)"
 
 
 # The network's authority lasts ten years, and signs certificates of the coordinator's TLS server. These, and those that

@@ -9,6 +9,7 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -285,18 +286,20 @@ DAY = 86400.0  # seconds
 
 
 def certificate_warnings(of: Network | SiteFolder) -> list[str]:
-    """What must be renewed, and what is damaged, in a folder: its own certificates, and a network's sites'."""
+    """What must be renewed within 30 days, and what is damaged: the folder's own certificates, a network's sites'."""
     from . import certificates
 
     sites = [of.site_certificate(site) for site in of.sites] if isinstance(of, Network) else []
-    out = []
-    for path in (of.ca, of.certificate, *sites):
+    out, now = [], datetime.now(UTC)
+    for path in (path for path in (of.ca, of.certificate, *sites) if path.exists()):
         try:
-            text = certificates.expiring(path) if path.exists() else None
+            end = certificates.expires(read_file(path))
         except FedLSAError as error:
-            text = f"{path}: {error}"
-        if text is not None:
-            out.append(text)
+            out.append(f"{path}: {error}")
+            continue
+        if end - now <= certificates.WARNED:
+            when = f"ends on {end:%Y-%m-%d}, in {(end - now).days} days" if end > now else f"ended on {end:%Y-%m-%d}"
+            out.append(f"the certificate {path} {when}: renew it (README.md says how)")
     return out
 
 

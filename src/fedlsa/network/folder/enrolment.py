@@ -19,7 +19,7 @@ from string import Template
 from typing import Any
 
 from ... import checks, files
-from ...errors import FedLSAError, NetworkError
+from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...fitting import Regression
 from ...fitting.tasks import Task
 from ...installation import __version__
@@ -99,6 +99,8 @@ def pages(of: Network | SiteFolder) -> dict[str, str]:
     """README and service file of a folder, which has its final name already: (name, text)."""
     values: dict[str, Any] = {"host": of.host, "port": of.port, "version": __version__, "task": _task(of.task)}
     folder, words = str(of.folder), [_word(str(of.folder))]
+    if not folder.isprintable():  # a line break would begin another entry of the unit
+        raise ArgumentError(f"the folder's name must have no control characters; got {folder!r}")
     if isinstance(of, Network):
         role, verb, template, network = "coordinator", "serve", "coordinator.md", of.id
         values |= {"page_port": of.page_port, "sites": ", ".join(of.sites)}

@@ -19,12 +19,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import metadata, resources
+from importlib import resources
 from typing import Any, NamedTuple
 
 from ... import checks
 from ...errors import NetworkError
 from ...files import reason
+from ...installation import __version__
 from ..protocol.records import VERSION
 
 LOOPBACK = "127.0.0.1"
@@ -120,7 +121,7 @@ class PageState(ABC):
         with self._guard:
             if self._last is None or time.monotonic() - self._last[0] > FRESH:
                 now, alive = self._content(), self.alive()
-                now |= {"now": time.time(), "version": metadata.version("fedlsa"), "protocol": VERSION}
+                now |= {"now": time.time(), "version": __version__, "protocol": VERSION}
                 now["status"] = "dead" if not alive else "degraded" if now["why"] else "ok"
                 self._last = time.monotonic(), now
             return self._last[1]
