@@ -81,12 +81,13 @@ def _name_service_user(of: Any) -> None:
 @network.command(examples=ENROL_EXAMPLES, rich_help_panel=SITE_PANEL)
 def enrol(
     bundle: Path = argument("What the coordinator sent; or the site's folder, to see or renew.", "BUNDLE"),
-    folder: Path | None = option("Where the site keeps keys, policy and state.", shown="the bundle's name"),
+    folder: Path | None = option("Where the site keeps keys, policy and state.", shown="the bundle's name, here"),
     new_key: bool = switch("--new-key", "Make new keys; policy, ledger and state stay."),
 ) -> None:
     """At a site: make its keys, which never leave, and its certificate, which the coordinator approves."""
     setup = _setup()
-    site = setup.enrolment.enrol_site(bundle, folder, new_key=new_key)
+    here = Path(bundle.stem) if folder is None and bundle.is_file() else folder
+    site = setup.enrolment.enrol_site(bundle, here, new_key=new_key)
     certificate = site.certificate.read_bytes()
     print(f"the keys of {site.name} are in {site.folder}: nobody else needs them, not even the coordinator")
     _name_service_user(site)
