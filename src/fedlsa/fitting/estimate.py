@@ -351,9 +351,9 @@ def _run(
             problems[drawn] = make_problem(data, estimate.systems, estimate.weights, drawn)
         problem, last = problems[drawn], (share, drawn) == ways[-1]
         try:
-            chosen = planned(problem, s, drawn, share)
-            if last or not drawn or problem.n_agents * chosen.samples <= SECONDS_OF_STEPS:
-                return run(problem, chosen, s, lambda done, total: report("running", done, total)), drawn
+            asked = planned(problem, s, drawn, share)
+            if last or not drawn or problem.n_agents * asked.samples <= SECONDS_OF_STEPS:
+                return run(problem, asked, s, lambda done, total: report("running", done, total)), drawn
         except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
             if last:
                 raise

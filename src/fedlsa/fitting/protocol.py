@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import checks
-from ..algorithms import METHODS, Algorithm, FedLSA, method_class
+from ..algorithms import Algorithm, FedLSA, method_class
 from ..checks import Floats
 from ..engine.jobs import make_job
 from ..engine.outcome_tables import outcome_tables
@@ -82,14 +83,18 @@ QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable st
 class FitSettings:
     """How to run: a target accuracy from which the rest follows, or a method and its rounds by hand."""
 
-    method: str
+    kind: type[Algorithm]
     epsilon: float | None
-    by_hand: tuple[Algorithm, int] | None
+    by_hand: RunPlan | None
     max_samples: float | None
     in_order: bool  # rows in the order of the log instead of at random
     seed: int
     wanted: bool = True  # whether there is to be a run at all
     share_moments: bool | None = None  # whether sites let moments leave for a plan; None: where nothing else will do
+
+    @property
+    def method(self) -> str:
+        return self.kind.name
 
 
 def checked_settings(
@@ -121,11 +126,13 @@ def checked_settings(
     if given:
         step_size = checks.real("step_size", by_hand["step_size"], above=0)
         H = checks.integer("local_steps", by_hand["local_steps"], at_least=1)
-        run = kind.with_steps(step_size, H), checks.integer("rounds", by_hand["rounds"], at_least=1)
+        rounds = checks.integer("rounds", by_hand["rounds"], at_least=1)
+        kind.with_steps(step_size, H)  # what it would not take is said now
+        run = RunPlan(kind.name, step_size, H, rounds, math.nan, None, HAND)
     if share_moments is not None:
         checks.boolean("share_moments", share_moments)
     seed = checks.integer("seed", seed)
-    return FitSettings(kind.name, epsilon, run, max_samples, in_order, seed, wanted, share_moments)
+    return FitSettings(kind, epsilon, run, max_samples, in_order, seed, wanted, share_moments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,46 +157,24 @@ def no_run(dim: int) -> RunOutcome:
     return RunOutcome(unknown, None, unknown, unknown, math.nan, sure=False)
 
 
-class Chosen(NamedTuple):
-    """A run to be made. stop : the plan by whose rule it may stop before the last round, None where it does not."""
-
-    algorithm: Algorithm
-    rounds: int
-    basis: str
-    stop: RunPlan | None = None
-    rmse: float = math.nan
-
-    @property
-    def samples(self) -> float:
-        """Of a site, at most."""
-        return float(self.rounds * self.algorithm.mean_steps)
-
-
-def planned(problem: Problem, s: FitSettings, rows: bool, share_moments: bool) -> Chosen:
+def planned(problem: Problem, s: FitSettings, rows: bool, share_moments: bool) -> RunPlan:
     """The run that a network would make to the accuracy asked for, or the one that is given by hand.
 
     rows : whether steps use rows drawn at random; share_moments : whether the policies of sites let moments leave
     """
     if s.by_hand:
-        return Chosen(*s.by_hand, HAND)
+        return s.by_hand
     assert s.epsilon is not None
-    numbers, limits = site_numbers(problem, rows)
-    asked, local = (numbers, limits, s.epsilon, s.method), "rows" if rows else "means"
+    asked, local = (*site_numbers(problem, rows), s.epsilon, s.method), "rows" if rows else "means"
     if share_moments:
-        found = plan_from_moments(problem, *asked, local, s.max_samples)
-    else:
-        found = plan_from_scalars(*asked, problem.dim, local=local)
-    algorithm = METHODS[found.method].with_steps(found.step_size, found.local_steps)
-    if found.rate is None:
-        return Chosen(algorithm, found.rounds, EXACT, None, found.curve[-1][1])
+        return plan_from_moments(problem, *asked, local, s.max_samples)
+    found = plan_from_scalars(*asked, problem.dim, local=local)
     if found.rounds > FAR * MOST_ROUNDS:
-        raise ArgumentError(
-            f"epsilon must be larger: a run would take up to {found.rounds:,} rounds; got {s.epsilon:g}"
-        )
-    chosen = Chosen(algorithm, min(found.rounds, MOST_ROUNDS), "three numbers per site", found)
-    if s.max_samples is not None and chosen.samples > s.max_samples:
-        raise ArgumentError(f"max_samples must be at least {chosen.samples:g}; got {s.max_samples:g}")
-    return chosen
+        rule = f"epsilon must be larger: a run would take up to {found.rounds:,} rounds"
+        raise ArgumentError(f"{rule}; got {s.epsilon:g}")
+    if s.max_samples is not None and found.samples > s.max_samples:
+        raise ArgumentError(f"max_samples must be at least {found.samples:g}; got {s.max_samples:g}")
+    return found
 
 
 def site_numbers(problem: Problem, rows: bool) -> tuple[PlanNumbers, list[StepLimits]]:
@@ -210,52 +195,54 @@ def site_numbers(problem: Problem, rows: bool) -> tuple[PlanNumbers, list[StepLi
 
 
 @small_products
-def run(problem: Problem, chosen: Chosen, s: FitSettings, progress: Progress | None = None) -> RunOutcome:
+def run(problem: Problem, asked: RunPlan, s: FitSettings, progress: Progress | None = None) -> RunOutcome:
     """Run from 0 as planned, and say how far from the data's solution that is."""
-    algorithm = chosen.algorithm
-    theta, rounds, diverged_at = _end(problem, chosen, s, progress)
+    algorithm = s.kind.with_steps(asked.step_size, asked.local_steps)
+    theta, rounds, diverged_at = _end(problem, algorithm, asked, s, progress)
     if diverged_at >= 0:
         raise _diverged(problem, algorithm, f"left the range of numbers at round {diverged_at}")
     bias, variance, sure = _error(problem, algorithm, rounds, s, theta)
     if not (math.isfinite(variance) and np.isfinite(bias).all()):
         raise _diverged(problem, algorithm, f"has an infinite mean squared error after {rounds} rounds")
-    basis, rmse = chosen.basis, chosen.rmse
-    if math.isnan(rmse):
+    if asked.curve:
+        rmse, basis = asked.curve[-1][1], EXACT
+    else:
         rmse = math.sqrt(float(bias @ bias) + variance)
-        basis = f"{basis}, " + (EXACT if sure else "as the run came out")
+        basis = f"{HAND if s.by_hand else 'three numbers per site'}, {EXACT if sure else 'as the run came out'}"
     uploads = problem.n_agents * rounds
     size, samples = (UP + DOWN) * problem.dim * uploads, float(rounds * algorithm.mean_steps)
     plan = Plan(algorithm, rounds, samples, rmse, uploads, size, basis, start="0")
     return RunOutcome(theta, plan, bias, _drift(problem, algorithm), variance, sure)
 
 
-def _end(problem: Problem, chosen: Chosen, s: FitSettings, progress: Progress | None) -> tuple[Floats, int, int]:
+def _end(
+    problem: Problem, algorithm: Algorithm, asked: RunPlan, s: FitSettings, progress: Progress | None
+) -> tuple[Floats, int, int]:
     """Where the run ends : (d,), after how many rounds, and the round at which it left the range of numbers, or -1."""
-    stop, rounds = chosen.stop, chosen.rounds
-    if stop is None:
-        path, diverged_at = _path(problem, chosen, rounds, s, progress)
-        return path[-1], rounds, diverged_at
-    R = min(FIRST_ROUNDS, rounds)
+    if asked.rate is None:
+        path, diverged_at = _path(problem, algorithm, [0, asked.rounds], s, progress)
+        return path[-1], asked.rounds, diverged_at
+    R, most = FIRST_ROUNDS, min(asked.rounds, MOST_ROUNDS)
     while True:
-        path, diverged_at = _path(problem, chosen, R, s, progress)
+        R = min(R, most)
+        path, diverged_at = _path(problem, algorithm, range(R + 1), s, progress)
         moved = np.linalg.norm(np.diff(path, axis=0), axis=1).tolist()
-        may = (t for t in range(WINDOW, R + 1) if settled(moved[t - WINDOW : t], stop.rate, stop.epsilon))
-        end = next(may, stop.rounds if stop.rounds == R else None)
+        may = (t for t in range(WINDOW, R + 1) if settled(moved[t - WINDOW : t], asked.rate, asked.epsilon))
+        end = next(may, R if asked.rounds == R else None)
         if diverged_at >= 0 or end is not None:
             return path[end or R], end or R, diverged_at
-        if rounds == R:
-            rule = f"epsilon must be larger: after {rounds:,} rounds, the most that policies allow at first"
-            raise ArgumentError(f"{rule}, the run goes on; got {stop.epsilon:g}")
-        R = min(4 * R, rounds)
+        if most == R:
+            rule = f"epsilon must be larger: after {most:,} rounds, the most that policies allow at first"
+            raise ArgumentError(f"{rule}, the run goes on; got {asked.epsilon:g}")
+        R *= 4
 
 
 def _path(
-    problem: Problem, chosen: Chosen, rounds: int, s: FitSettings, progress: Progress | None
+    problem: Problem, algorithm: Algorithm, record: Sequence[int], s: FitSettings, progress: Progress | None
 ) -> tuple[Floats, int]:
-    """theta : (rounds + 1, d), or at both ends alone where no rule stops the run; the round of divergence, or -1."""
-    sampling, H = Replay() if s.in_order else IID(), chosen.algorithm.mean_steps
+    """theta at the rounds of `record`, the last of which ends the run; the round of divergence, or -1."""
+    sampling, H, rounds = Replay() if s.in_order else IID(), algorithm.mean_steps, record[-1]
     steps = problem.n_agents * rounds * H
-    record = [0, rounds] if chosen.stop is None else list(range(rounds + 1))
     arguments: dict[str, Any] = {"seeds": [s.seed], "record": record, "engine": "cpu", "dtype": "float64"}
     noiseless = _noiseless(problem)
     blocks = problem.n_agents * rounds + (0 if noiseless else steps / BLOCK)
@@ -263,7 +250,7 @@ def _path(
     if long or blocks <= (BY_HAND_IN_NUMPY if s.by_hand else IN_NUMPY):
         outcomes = outcome_tables(problem, sampling)
         zero = np.zeros(problem.dim)
-        job = make_job(problem, chosen.algorithm, rounds, sampling, outcomes, zero, None, arguments)
+        job = make_job(problem, algorithm, rounds, sampling, outcomes, zero, None, arguments)
         walk = noiseless_steps(problem) if noiseless else block_steps(problem, sampling, outcomes, s.seed)
         end = run_seed(job, s.seed, walk)
         if progress:
@@ -274,7 +261,7 @@ def _path(
     arguments |= {"sampling": sampling, "threads": 1 if steps < STARTS_THREADS else None, "progress": progress}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # here it is an error
-        r = simulate(problem, chosen.algorithm, rounds, theta_0=np.zeros(problem.dim), **arguments)
+        r = simulate(problem, algorithm, rounds, theta_0=np.zeros(problem.dim), **arguments)
     return np.asarray(r["theta"].values[0], np.float64), int(r["diverged_at"][0])
 
 

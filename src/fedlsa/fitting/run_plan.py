@@ -142,6 +142,11 @@ class RunPlan:
     sentence: str
     curve: tuple[tuple[int, float], ...] = ()
 
+    @property
+    def samples(self) -> int:
+        """Of a site, at most; in expectation for Scaffnew."""
+        return self.rounds * self.local_steps
+
 
 def weights_of(rows: Sequence[int], weight: str, max_weight: float | None = None) -> Floats:
     """w_c : (N,): 1 / N for "sites", proportional to the rows for "samples", but none above max_weight.

@@ -24,6 +24,7 @@ Where only scalars are known: the noise of the last round is in the result whate
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,13 +88,9 @@ def noisy_run(m: Moments, method: str, eta: float, H: int, rounds: int) -> Noisy
         bare, noisy = (np.array(list(_follow(m, a, eta, rounds, s))) for s in (0.0, scale))
         of_noise = np.maximum(noisy - bare, 0.0) / scale**2  # (T, 1 + 2 K)
     good = int(np.argmin(np.append(np.isfinite(bare + of_noise).all(1), False)))
-    (error, length, variance), (added, _, more) = (_columns(x[:good]) for x in (bare, of_noise))
-    return NoisyRun(method, eta, H, error, added, np.sqrt(length), variance, more)
-
-
-def _columns(values: Floats) -> tuple[Floats, Floats, Floats]:
-    K = values.shape[1] // 2
-    return values[:, 0], values[:, 1 : K + 1], values[:, K + 1 :]
+    parts = 1, 1 + bare.shape[1] // 2
+    (error, length, variance), (added, _, more) = (np.split(x[:good], parts, axis=1) for x in (bare, of_noise))
+    return NoisyRun(method, eta, H, error[:, 0], added[:, 0], np.sqrt(length), variance, more)
 
 
 def _follow(m: Moments, a: Any, eta: float, rounds: int, s: float) -> Iterator[Floats]:
@@ -349,20 +346,18 @@ def _too_small(
     found: tuple[float, float, float, int, NoisyRun] | None,
     running: bool,
 ) -> str:
-    """Why a budget is not enough, and which would be."""
-    low, high = budget.epsilon, budget.epsilon
-    while high < MOST_EPSILON and (
-        (at := best_run(tried, replace(budget, epsilon=high), local)) is None or at[0] > wanted
-    ):
-        low, high = high, 2 * high
-    enough = high < MOST_EPSILON
-    while enough and high > 1.02 * low:
-        middle = math.sqrt(low * high)
-        at = best_run(tried, replace(budget, epsilon=middle), local)
-        low, high = (middle, high) if at is None or at[0] > wanted else (low, middle)
+    """Why a budget is not enough, and which would be, to 2%."""
+
+    def buys_enough(epsilon: float) -> bool:
+        at = best_run(tried, replace(budget, epsilon=epsilon), local)
+        return at is not None and at[0] <= wanted
+
+    most = max(0, math.ceil(math.log(MOST_EPSILON / budget.epsilon, 1.02)))
+    larger = [budget.epsilon * 1.02**k for k in range(most)]
+    found_at = bisect_left(larger, True, key=buys_enough)
     what = "an error below that of no run at all" if running else "this error"
     buys = "every change would drown in its own noise" if found is None else f"it buys {found[0]:.3g}"
-    does = f"about {high:.2g} would do" if enough else "no budget would do"
+    does = f"about {larger[found_at]:.2g} would do" if found_at < len(larger) else "no budget would do"
     return (
         f"epsilon must be larger for {what}, {wanted:.3g}: {buys}, and {does} with these sites, rows and rounds; "
         f"got {budget.epsilon:g}"
