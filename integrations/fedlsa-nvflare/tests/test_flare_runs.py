@@ -44,7 +44,7 @@ def expected(machines):
     machines.start_coordinator()
     for site in SITES:
         machines.start_site(site)
-    commands.start(machines.network.folder, options("grpc"), detach=True)
+    commands.run(machines.network.folder, options("grpc"), detach=True)
     try:
         return finish(machines, "grpc")
     finally:
@@ -53,7 +53,7 @@ def expected(machines):
 
 def test_over_flare_a_run_has_the_bits_that_it_has_over_grpc(machines, expected):
     machines.start_everybody()
-    commands.start(machines.network.folder, options("flare"), detach=True)
+    commands.run(machines.network.folder, options("flare"), detach=True)
     found = finish(machines, "flare")
     assert found["averages"] == expected["averages"] == ROUNDS
     assert found["theta"] == expected["theta"]
@@ -63,7 +63,7 @@ def test_over_flare_a_run_has_the_bits_that_it_has_over_grpc(machines, expected)
 def test_a_run_has_the_same_bits_when_sites_their_flare_clients_and_the_server_are_killed(machines, expected):
     if not machines.processes:
         machines.start_everybody()
-    commands.start(machines.network.folder, options("killed"), detach=True)
+    commands.run(machines.network.folder, options("killed"), detach=True)
 
     def rounds():
         return len(events(machines, "killed"))
@@ -95,7 +95,7 @@ def test_a_site_that_comes_late_enters_by_a_new_job_and_the_run_waits_for_it(mac
         machines.start_site(site, "--carrier", f"nvflare:{machines.socket(site)}")
     before = machines.log("serve").count("submitted") if (machines.folder / "serve.log").exists() else 0
     machines.start_coordinator("--carrier", f"nvflare:{machines.kit(relay.SUPERVISOR)}")
-    commands.start(machines.network.folder, options("late"), detach=True)
+    commands.run(machines.network.folder, options("late"), detach=True)
     machines.until(lambda: machines.log("serve").count("submitted") > before, "the job is there without the third site")
     assert events(machines, "late") == []  # a run begins with all its sites
     machines.start_flare(SITES[2])
