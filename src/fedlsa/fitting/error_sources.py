@@ -126,33 +126,31 @@ class Estimate:
 
 
 def explained(
-    task: Task, scale: FeatureScale, A: Floats | None, *, squares: float, mean: Floats, variance: float,
-    rows: tuple[int, float], pooled: bool, log_weights: float = 0.0,
+    task: Task, scale: FeatureScale, A: Floats | None, rows: tuple[int, float], squares: float, mean: Floats,
+    variance: float, pooled: bool, log_weights: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
     """How well a regression fits, as fields of a Fit, as statsmodels has them; none for a value function.
 
-    A : (d, d), without the ridge, and squares : sum r_c w e^2, in the run's coordinates
-    mean : (k + 1,) of the features and the target, and variance of the target, in the original ones
-    rows : n, and the sum of their weights; pooled : whether rows count by their weights alone
-    log_weights : the sum of the logarithms of the weights
+    A : (d, d), without the ridge; rows : n, and the sum of their weights; squares : sum r_c w e^2, in the run's
+    coordinates; mean : (k + 1,) of features and target; variance : of the target; pooled : whether rows count by their
+    weights alone; log_weights : the sum of the logarithms of these
 
     The variance is sum of v e^2 / (n - d), v = r_c w scaled so that they add up to the rows' own weights w. R^2 is
-    about the mean where columns have a constant among their combinations, and else about 0; without an intercept A
-    tells which. The likelihood is that of normal errors, and needs pooled rows without a ridge.
+    about the mean where columns have a constant among their combinations, as A tells, and else about 0. The likelihood
+    is that of normal errors, and needs pooled rows without a ridge.
     """
     if not isinstance(task, Regression):
         return {}
-    (n, mass), total, constant, likelihood = rows, variance, None, math.nan
-    squares = scale.y_spread**2 * squares
+    (n, mass), constant, likelihood, squares = rows, None, math.nan, scale.y_spread**2 * squares
     if not task.intercept:
         constant = None if A is None else _constant(A, mean[:-1] / scale.spread)
-        total += float(mean[-1]) ** 2 if constant is None else 0.0
+        variance += float(mean[-1]) ** 2 if constant is None else 0.0
     if pooled and task.ridge == 0 and squares > 0 and math.isfinite(log_weights):
         likelihood = (log_weights - n * (1 + math.log(2 * math.pi * squares * mass / n))) / 2
-    known = total > 0 and (task.intercept or A is not None)
+    known = variance > 0 and (task.intercept or A is not None)
     return {
         "residual_variance": squares * mass / (n - scale.dim),
-        "r_squared": 1 - squares / total if known else math.nan,
+        "r_squared": 1 - squares / variance if known else math.nan,
         "log_likelihood": likelihood,
         "constant": None if constant is None else constant / scale.spread,
     }

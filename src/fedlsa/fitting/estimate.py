@@ -193,6 +193,10 @@ def fit(
 
     settings, outcome, steps = _outcome(data, estimate, settings, local, memory, report)
     fitted, residuals = _each_row(data, T @ theta + t)
+    bare, mass, squares = A - np.diag(data.penalty), float(systems.mass.sum()), float(scores.squares.sum())
+    rows, pooled = (int(systems.n.sum()), mass), np.allclose(weights, systems.mass / mass, rtol=1e-12)
+    target = data.mean, float(data.variance[-1])
+    fits = explained(task, data.scale, bare, rows, squares, *target, pooled, scores.log_weights)
     out = Fit(
         task=data.task,
         names=names,
@@ -213,17 +217,7 @@ def fit(
         covariance_kind=covariance_text(kind, scores),
         degrees_of_freedom=scores.freedom,
         skewness=scores.skewness,
-        **explained(
-            task,
-            data.scale,
-            A - np.diag(data.penalty),
-            squares=float(scores.squares.sum()),
-            mean=data.mean,
-            variance=float(data.variance[-1]),
-            rows=(int(systems.n.sum()), float(systems.mass.sum())),
-            pooled=np.allclose(weights, systems.mass / systems.mass.sum(), rtol=1e-12),
-            log_weights=scores.log_weights,
-        ),
+        **fits,
         fittedvalues=fitted,
         resid=residuals,
         bootstrap=replicas,

@@ -149,7 +149,8 @@ def summarise(fit: Any, level: float) -> FitSummary:
     for other in (one for one in fit.baselines if one.name not in (ITERATIVE, ONE_SHOT, LSTD)):
         name = other.name[:1].upper() + other.name[1:]
         tables.append(_table(fit, (name, "coef", "std err"), _cells(other.theta), _cells(other.standard_error)))
-    notes = [f"{fit.heterogeneity().line()}."] if len(fit.per_site) > 1 else []
+    apart = len(fit.per_site) > 1 and "network run" not in fit.made_by  # where sites say nothing of themselves alone
+    notes = [f"{fit.heterogeneity().line()}."] if apart else []
     notes += [f"[{i}] {text}" for i, text in enumerate(fit.notes, 1)]
     return FitSummary(title, head, tuple(tables), (*_robust(fit), *_protocol(fit), *notes))
 

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh
 
-from ..checks import Floats, did_you_mean
+from .. import checks
+from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from ..theory.linear import smat, svec
 from .covariance import alone_text, root_of_sandwich, sandwiches
@@ -102,19 +103,12 @@ def rows_count_equally(rows: Floats, weights: Floats) -> bool:
     return bool(np.ptp(weights / rows) <= 1e-12 * np.max(weights / rows))
 
 
-def chosen_coefficients(
-    task: Task, names: Sequence[str], chosen: Sequence[str], rows: Floats, weights: Floats
-) -> list[int]:
-    """The places of coefficients that are to have errors from directions alone; what has none is an ArgumentError."""
-    if chosen and not isinstance(task, Regression):
-        raise ArgumentError(f"errors_of must be of a regression, not of a value function; got {', '.join(chosen)}")
-    if chosen and not rows_count_equally(rows, weights):
-        got = ", ".join(chosen)
-        raise ArgumentError(f"errors_of must go with rows that all count the same, at sites of any size; got {got}")
-    for name in (name for name in chosen if name not in names):
-        hint = did_you_mean(name, names)
-        raise ArgumentError(f"errors_of must name coefficients of the run, and none is called {name!r}{hint}")
-    return [names.index(name) for name in chosen]
+def chosen_coefficients(task: Task, names: Sequence[str], chosen: Sequence[str], equal: bool) -> list[int]:
+    """The places of coefficients that are to have errors from directions alone; equal : whether rows count equally."""
+    if chosen and not (isinstance(task, Regression) and equal):
+        rule = "errors_of must go with a regression whose rows all count the same, at sites of any size"
+        raise ArgumentError(f"{rule}; got {', '.join(chosen)}")
+    return [names.index(checks.choice("each of errors_of", name, names)) for name in chosen]
 
 
 def solution_point(
@@ -159,7 +153,7 @@ def fields_of_fit(
         "root": root,
         "degrees_of_freedom": float(n - d) if pooled else min(float(n - d), d**2 / shares),
         "covariance_kind": at.kind.shown,
-        **explained(task, scale, A, squares=squares, mean=centre, variance=variance, rows=(n, float(n)), pooled=pooled),
+        **explained(task, scale, A, (n, float(n)), squares, centre, variance, pooled),
     }
 
 

@@ -17,7 +17,7 @@ from ...fitting.design import design_of
 from ...fitting.row_sizes import StepLimits
 from ...fitting.rows import FeatureScale
 from ...fitting.run_plan import PlanNumbers, one_shot, plan_from_moments, plan_from_scalars, shared, weights_of
-from ...fitting.summed_errors import chosen_coefficients
+from ...fitting.summed_errors import chosen_coefficients, rows_count_equally
 from ...fitting.sums import scale_of, unscaled
 from ...fitting.tasks import Task, checked_weight
 from ...theory.private_plans import noise_sentence
@@ -197,7 +197,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     rows, weight = [said.rows for said in described], checked_weight(task, options.weight)
     weights = weights_of(rows, weight, options.max_weight)
     try:
-        chosen = chosen_coefficients(task, names, options.errors_of, np.array(rows), weights)
+        chosen = chosen_coefficients(task, names, options.errors_of, rows_count_equally(np.array(rows), weights))
     except ArgumentError as error:
         raise NetworkError(str(error)) from None
     sums = None

@@ -11,7 +11,6 @@ coordinates, the plan), the server's state after every round (server.py), events
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import time
@@ -199,7 +198,8 @@ def summary(result: dict[str, Any]) -> list[str]:
         columns["one shot"] = result["one_shot"]
     if errors is not None:
         squares = [row[j] for j, row in enumerate(errors["covariance"])]
-        columns |= {"solution": errors["theta"], "std err": [None if s is None else math.sqrt(s) for s in squares]}
+        pairs = [(v, s**0.5) if s is not None else (None, None) for v, s in zip(errors["theta"], squares, strict=True)]
+        columns["solution"], columns["std err"] = zip(*pairs, strict=True)
     out.append(f"{'coefficient':<{width}}" + "".join(f"  {head:>14}" for head in columns))
     for name, *values in zip(result["names"], *columns.values(), strict=True):
         cells = ("-" if value is None else f"{value:.8g}" for value in values)

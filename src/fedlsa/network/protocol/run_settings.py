@@ -35,16 +35,6 @@ def plain_name(argument: str, value: Any) -> str:
     return value
 
 
-def _different(argument: str, names: Any) -> tuple[str, ...]:
-    """Different names."""
-    if not checks.is_sequence(names):
-        raise ArgumentTypeError(f"{argument} must be names; got {checks.show(names)}")
-    out = tuple(names)
-    if any(not isinstance(name, str) or not name for name in out) or len({*out}) < len(out):
-        raise ArgumentError(f"{argument} must be different names; got {checks.show(out)}")
-    return out
-
-
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
     """What a run is asked for: fedlsa.network.coordinator.commands.start(folder, options, detach=False).
@@ -141,10 +131,9 @@ class StartOptions:
             raise ArgumentError(
                 f"trim must come with the aggregation 'plain', for sums hide single replies; got {self.trim}"
             )
-        object.__setattr__(self, "errors_of", _different("errors_of", self.errors_of or ()))
-        wrong = "noise" if self.noise is not None else "trim" if self.trim else ""
-        wrong = wrong or ("the method 'fedlsa', whose limit is biased" if self.method == "fedlsa" else "")
-        if self.errors_of and wrong:
+        object.__setattr__(self, "errors_of", tuple(self.errors_of or ()))
+        if self.errors_of and (self.noise is not None or self.trim or self.method == "fedlsa"):
+            wrong = "noise" if self.noise is not None else "trim" if self.trim else "the method 'fedlsa'"
             raise ArgumentError(f"errors_of must come without {wrong}; got {', '.join(self.errors_of)}")
         if self.name is not None:
             plain_name("name", self.name)
@@ -219,10 +208,12 @@ class RunSettings(StartOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sites = _different("sites", self.sites)
+        if not checks.is_sequence(self.sites):
+            raise ArgumentTypeError(f"sites must be names; got {checks.show(self.sites)}")
+        sites = tuple(self.sites)
+        if not sites or any(not isinstance(s, str) or not s for s in sites) or len(set(sites)) < len(sites):
+            raise ArgumentError(f"sites must be different names, at least one; got {checks.show(sites)}")
         N = len(sites)
-        if not sites:
-            raise ArgumentError("sites must be different names, at least one; got none")
         weights = checks.array("weights", (1.0,) * N if self.weights is None else self.weights, (N,))
         if (weights <= 0).any():
             raise ArgumentError(f"weights must be above 0; got {weights.min():g}")
