@@ -1,6 +1,7 @@
 """The ledger: every answer has an entry, totals outlive what happens to files, and damage is told in a sentence."""
 
 import json
+import os
 import shutil
 import socket
 import stat
@@ -16,7 +17,7 @@ import fedlsa as fl
 from fedlsa.errors import NetworkError, PolicyError
 from fedlsa.network.protocol.messages import Measure
 from fedlsa.network.protocol.ring import STATISTICS, Coding
-from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place, epsilon_spent
+from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place, epsilon_spent, sole_folder
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.privacy_costs import check_budget
 from fedlsa.network.store import Store
@@ -371,32 +372,25 @@ def test_a_site_that_promises_the_table_after_answers_for_rows_refuses_the_next_
 # two copies of a folder, and a ledger of before
 
 
-def test_a_second_live_copy_of_a_folder_is_refused_by_the_lock_that_names_the_first(place):
-    ledger = opened(place)
-    answers(ledger, 1)
-    shutil.copytree(place / "site", place / "twin")
-    with pytest.raises(NetworkError, match="two copies of its folder would each spend the whole budget") as caught:
-        Ledger(Store(place / "twin"), ledger.copy, "site-1", KEY)
-    assert f"on {socket.gethostname()} from {place / 'site'}:" in str(caught.value)
-    answers(ledger, 2, start=1)
-    del ledger
-    again = Ledger(Store(place / "twin"), place / "elsewhere" / "copy.json", "site-1", KEY)  # the first has ended
-    assert again.totals.rho == 1.5
-    looked = Ledger(Store(place / "twin"), place / "elsewhere" / "copy.json", "site-1")  # which needs no lock
-    assert looked.totals.rho == 1.5
+def test_a_second_live_copy_of_a_folder_is_refused_by_the_lock_that_names_the_first(tmp_path):
+    copy = tmp_path / "elsewhere" / "copy.json"
+    with sole_folder(copy, tmp_path / "site"):
+        with pytest.raises(NetworkError, match="a second copy of its folder would spend") as caught:
+            sole_folder(copy, tmp_path / "twin").__enter__()
+        assert f"{os.getpid()} on {socket.gethostname()}, in {tmp_path / 'site'}" in str(caught.value)
+    with sole_folder(copy, tmp_path / "twin"):  # the first has ended
+        pass
 
 
-def test_where_locks_do_not_hold_the_copy_is_compared_before_every_entry(place, monkeypatch):
+def test_where_locks_do_not_hold_the_copy_is_compared_before_every_entry(place):
     """Both folders answer in turn, as they did: together they spend no more than one of them may."""
-    monkeypatch.setattr("fedlsa.network.site.ledger.hold_copy", lambda copy, folder: None)
-    (place / "elsewhere").mkdir()
     first = opened(place)
     answers(first, 2)
     shutil.copytree(place / "site", place / "twin")
     second = Ledger(Store(place / "twin"), first.copy, "site-1", KEY)
     answers(first, 1, start=2)
     for _ in range(3):
-        with pytest.raises(NetworkError, match="two copies of this site's folder"):
+        with pytest.raises(NetworkError, match="two copies of this site's folder are at work"):
             answers(second, 1, token="u")
     assert answers(first, 1, start=3)
     assert second.store.verify().number == 2

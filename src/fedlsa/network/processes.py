@@ -27,10 +27,10 @@ OWN_PORTS = range(20_000, 32_000)  # below those that systems give to connection
 
 
 @contextmanager
-def only_one(path: Path, refusal: str) -> Iterator[None]:
+def only_one(path: Path, refusal: str, folder: Path | None = None) -> Iterator[None]:
     """Hold a lock on a file while the block lasts, so that two processes never do the same to one folder.
 
-    refusal : what is said where another process holds it
+    refusal : what is said where another process holds it; folder : named there, where the lock lies elsewhere
     """
     import fcntl
 
@@ -47,7 +47,7 @@ def only_one(path: Path, refusal: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)  # nobody holds it: somebody looked (is_held), which takes no time
             time.sleep(0.001)
         file.truncate(0)
-        file.write(f"{os.getpid()} on {socket.gethostname()}")
+        file.write(f"{os.getpid()} on {socket.gethostname()}{'' if folder is None else f', in {folder}'}")
         file.flush()
         yield
 

@@ -18,6 +18,7 @@ from ..pages.http_pages import PagePlace, announce
 from ..pages.site_state import SiteState
 from ..processes import bracketed, only_one, reporting, until_ended
 from .facts import check
+from .ledger import copy_place, sole_folder
 from .orders import OrderHandler
 from .policy import Policy, explain
 from .site_data import clear_prepared, open_data
@@ -79,12 +80,14 @@ def join(
     opened = open_data(data, loader, site.task)
     for text in check(opened.opened, site.task):
         say(text)
-    for text in explain(Policy.load(site.policy)):
+    policy = Policy.load(site.policy)
+    for text in explain(policy):
         say(text)
     if not agree():
         raise NetworkError("not joined: nothing has left this site")
     report = reporting(home / "logs" / "join.log", say)
-    with only_one(home / "join.pid", "this site has joined already"):
+    copy = copy_place(policy.ledger_copy, site.network, site.name)
+    with only_one(home / "join.pid", "this site has joined already"), sole_folder(copy, home):
         if loader is not None:
             clear_prepared(site.folder)
         warn = warn_daily(site, report)

@@ -11,16 +11,16 @@ would betray their difference: what was answered to a label is remembered, and o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import secrets
-import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ from ...files import reason, write
 from ...theory.privacy import delta_left, epsilon_of
 from .. import disk
 from ..folder.config import SiteFolder
+from ..processes import only_one
 from ..protocol.client import ClientState
 from ..protocol.records import Message, decode, encode, is_signed, printable, sign_bytes
 from ..store import ChainHead, Store, old_entries
@@ -91,8 +92,8 @@ def epsilon_spent(policy: Policy, totals: LedgerTotals, answers: int = 0, rho: f
 
 
 class Kept(LedgerTotals, frozen=True, kw_only=True):
-    """What is kept of a ledger elsewhere: totals, the last entry, the rho that may be spent in all. Its copy in a second
-    place also has what receipts do not tell: the runs, groups of sites, their keys, and the last table."""
+    """What is kept of a ledger elsewhere: totals, the last entry, the rho that may be spent in all. The copy of it also
+    has what receipts do not tell: the runs, groups of sites, their keys, and the last table."""
 
     site: str
     number: Count
@@ -163,7 +164,8 @@ class Ledger:
         Without a key the ledger is read and nothing is written: another process may be at work on it.
         """
         self.store, self.copy, self.site, self.key = store, copy, site, key
-        self._held = None if key is None else hold_copy(copy, store.path.parent)
+        if key is not None:
+            _make_place(copy)
         kept = self._read_copy()  # first: a process that writes is never behind its copy
         self.totals, self.head = LedgerTotals(), ChainHead()
         self.budget: float | None = None  # the rho that may be spent in all, which receipts tell
@@ -255,8 +257,8 @@ class Ledger:
         kept = self._read_copy()
         if kept is not None and kept.head != compared and not self._knows(kept.head):
             raise NetworkError(
-                f"its copy {self.copy} was written by another process meanwhile: there are two copies of this site's "
-                "folder, and each would spend its whole budget. End the other one, and join again: what both have spent counts"
+                f"its copy {self.copy} was written by another process meanwhile: two copies of this site's folder "
+                "are at work, and each would spend the whole budget. End the other one, and join again: both count"
             )
         self._fold(self.store.append(entry))
         self._write_copy()
@@ -331,7 +333,7 @@ class Ledger:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _no_copy(self.copy, error) from None
+            raise _unreadable(self.copy, error) from None
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
             raise NetworkError(
                 f"the copy of the ledger's totals {self.copy} is damaged; where the ledger {self.store.path} itself is "
@@ -362,36 +364,27 @@ def copy_place(folder: str, network: str, site: str) -> Path:
     return (Path(folder) if folder else home) / f"{network}-{site}.ledger.json"
 
 
-def _no_copy(copy: Path, error: OSError) -> NetworkError:
-    where = "ledger_copy of policy.toml names another folder"
-    return NetworkError(f"the copy of the ledger's totals {copy} must be readable: {reason(error)}; {where}")
+@contextlib.contextmanager
+def sole_folder(copy: Path, folder: Path) -> Iterator[None]:
+    """While it lasts, no copy of a site's folder takes part: a lock beside the ledger's copy says who holds it."""
+    _make_place(copy)
+    twice = (
+        "this site takes part already, and a second copy of its folder would spend the whole budget again: end that one"
+    )
+    with only_one(copy.with_suffix(".lock"), twice, folder):
+        yield
 
 
-def hold_copy(copy: Path, folder: Path) -> IO[str]:
-    """A lock beside the copy that says who writes it, for as long as it is open; two copies of a site are refused."""
-    import fcntl
-
-    own = f"{socket.gethostname()} {folder.resolve()}"
+def _make_place(copy: Path) -> None:
     try:
         copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.fdopen(os.open(copy.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, disk.SECRET), "r+")
     except OSError as error:
-        raise _no_copy(copy, error) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        if (holder := lock.read()) == own:  # another process of this very folder is refused elsewhere (join.pid)
-            return lock
-        lock.close()
-        host, _, where = printable(holder, 500).partition(" ")
-        raise NetworkError(
-            f"this site takes part already, on {host} from {where}: two copies of its folder would each spend the "
-            "whole budget. End that one, or go on with it"
-        ) from None
-    lock.truncate(0)
-    lock.write(own)
-    lock.flush()
-    return lock
+        raise _unreadable(copy, error) from None
+
+
+def _unreadable(copy: Path, error: OSError) -> NetworkError:
+    where = "ledger_copy of policy.toml names another folder"
+    return NetworkError(f"the copy of the ledger's totals {copy} must be readable: {reason(error)}; {where}")
 
 
 # What a site keeps of a run: in its store what it was told (terms, coordinates, weights) and its state (client.py), in
