@@ -114,18 +114,10 @@ def test_a_damaged_end_is_not_built_upon(log):
         log.append({"event": "more"})
 
 
-@pytest.mark.parametrize(
-    ("entry", "says"),
-    [
-        ({"number": 1}, "number"),
-        ({"x": float("nan")}, "JSON"),
-        ({"x": object()}, "JSON"),
-        ({"x": "y" * 70000}, "bytes"),
-    ],
-)
-def test_entries_that_do_not_fit_are_refused(log, entry, says):
-    with pytest.raises(ArgumentError, match=says):
-        log.append(entry)
+@pytest.mark.parametrize("value", [float("nan"), object()])
+def test_entries_that_are_not_json_are_refused(log, value):
+    with pytest.raises(ArgumentError, match="JSON"):
+        log.append({"x": value})
     assert log.append({"event": "next"})["number"] == 6
 
 

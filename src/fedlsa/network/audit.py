@@ -19,7 +19,6 @@ from .protocol.records import printable
 from .store import ChainHead, Store
 
 AUDITED_EVENTS = ("planned", "resumed", "refused", "alarm", "failed", "finished")  # of a run; see RunFolder.note
-SITES_PER_ENTRY = 400  # digests in one entry
 MAX_TEXT = 1000
 
 
@@ -27,12 +26,8 @@ def note_messages(
     store: Store, run: str, event: str, messages: Mapping[str, bytes], silent: Sequence[str] = ()
 ) -> None:
     """Write down the digests of messages by site, as they were carried; silent : sites of which none came."""
-    sites = list(messages)
-    for start in range(0, max(1, len(sites)), SITES_PER_ENTRY):
-        part = {site: hashlib.sha256(messages[site]).hexdigest() for site in sites[start : start + SITES_PER_ENTRY]}
-        store.append({"event": event, "run": run, "sites": part})
-    for start in range(0, len(silent), SITES_PER_ENTRY):
-        store.append({"event": "no answer", "run": run, "from": list(silent[start : start + SITES_PER_ENTRY])})
+    digests = {site: hashlib.sha256(message).hexdigest() for site, message in messages.items()}
+    store.append({"event": event, "run": run, "sites": digests} | ({"silent": list(silent)} if silent else {}))
 
 
 def entry_of(event: str, **content: str | int | float | None) -> dict[str, Any]:
@@ -70,7 +65,7 @@ def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[
 
 def _line(entry: dict[str, Any]) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry["time"]))
-    sites = entry.get("sites") or entry.get("from") or ([entry["site"]] if "site" in entry else [])
-    words = [entry.get("run"), ", ".join(map(str, sites)), entry.get("text")]
+    sites, silent = (", ".join(map(str, entry.get(name, ()))) for name in ("sites", "silent"))
+    words = [entry.get("run"), entry.get("site"), sites, silent and f"no answer of {silent}", entry.get("text")]
     rest = "; ".join(str(word) for word in words if word)
     return f"{entry['number']:>7}  {when} UTC  {printable(entry.get('event'), 40)}  {printable(rest, 160)}"

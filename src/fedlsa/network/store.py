@@ -39,8 +39,7 @@ PATIENCE = 30.0  # seconds that a writer waits for another one
 AT_ONCE = 500  # rows that are read under one lock
 MOST_EVENTS = 100_000  # of a run
 ORIGIN = "0" * 64  # stands before the first entry
-OWN = ("number", "time", "before", "hash")  # what the chain itself writes
-MAX_ENTRY_BYTES = 65536
+OWN = ("number", "time", "before", "hash")  # what the chain itself gives to an entry
 
 
 @dataclass(frozen=True)
@@ -76,19 +75,12 @@ class Store:
 
     def append(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """Add an entry and what is staged, to the disk, and return it with its number, time and hash."""
-        taken = [name for name in OWN if name in entry]
-        if taken:
-            raise ArgumentError(
-                f"an entry must not have the fields {', '.join(OWN)}, which the chain gives; got {taken[0]}"
-            )
         with self.transaction() as db:
             last = db.execute("select * from chain order by number desc limit 1").fetchone()
             head = ChainHead() if last is None else _head(self._checked(last))
             full = {**entry, "number": head.number + 1, "time": round(time.time(), 3), "before": head.hash}
             full["hash"] = _digest(full)
-            if (size := len(_text(full))) > MAX_ENTRY_BYTES:
-                raise ArgumentError(f"an entry must have at most {MAX_ENTRY_BYTES} bytes; got {size}")
-            self._insert(db, full)
+            _insert(db, full)
             for key, value in self._staged.items():
                 self.put(*key, value)
         self._staged.clear()
@@ -106,7 +98,7 @@ class Store:
         """Fill an empty chain with entries that were written elsewhere, as they are."""
         with self.transaction() as db:
             for entry in entries:
-                self._insert(db, entry)
+                _insert(db, entry)
 
     def last(self, count: int) -> list[dict[str, Any]]:
         """The last entries, oldest first; only their own hashes are checked."""
@@ -245,11 +237,6 @@ class Store:
         self._open, self._writes = db, write
         return db
 
-    def _insert(self, db: sqlite3.Connection, full: Mapping[str, Any]) -> None:
-        said = _text({name: value for name, value in full.items() if name not in OWN}).decode()
-        row = full["number"], full["time"], said, full["before"], full["hash"]
-        db.execute("insert into chain values (?, ?, ?, ?, ?)", row)
-
     def _checked(self, row: tuple[int, float, str, str, str]) -> dict[str, Any]:
         """An entry whose hash is its own."""
         number, when, said, before, digest = row
@@ -280,6 +267,12 @@ def _make_tables(db: sqlite3.Connection) -> None:
 def _format(db: sqlite3.Connection) -> int:
     found: tuple[int] = db.execute("pragma user_version").fetchone()
     return found[0]
+
+
+def _insert(db: sqlite3.Connection, full: Mapping[str, Any]) -> None:
+    said = _text({name: value for name, value in full.items() if name not in OWN})
+    row = full["number"], full["time"], said.decode(), full["before"], full["hash"]
+    db.execute("insert into chain values (?, ?, ?, ?, ?)", row)
 
 
 def _head(entry: Mapping[str, Any]) -> ChainHead:

@@ -66,10 +66,11 @@ from ..protocol.run_settings import RunTerms, plain_name
 from ..store import Store
 from . import limits
 from .facts import SiteTable, TableView, measure
-from .ledger import Ledger, RunFiles, copy_place, digest_of
+from .ledger import Ledger, copy_place, digest_of
 from .limits import refused
 from .policy import ApprovalMissing, Policy, check_approved, plain_fingerprint
 from .privacy_costs import check_noise, check_round
+from .run_files import RunFiles
 from .site_data import SiteData, Steps, scale_from_json, scale_to_json
 
 # A site's no: why an order was not followed, in words that tell nothing of the table.
@@ -230,7 +231,7 @@ class OrderHandler:
         note = {"terms": said, "table": seen.digest, "stamp": self.table.data.stamp()}
         noted = self.files.note(message.experiment)
         if noted is None or noted["terms"] != said:  # a new run, another one under an old name, or a lost state
-            self.files.forget(message.experiment)
+            self.files.store.forget(message.experiment)
             self.files.remember(message.experiment, note | {"design": None, "scale": None, "weights": None})
         answer = Description(message.experiment, seen.summary.n, AgreedDesign.of(seen.columns))
         self.files.keep_rows(seen)
