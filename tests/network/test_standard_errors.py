@@ -12,7 +12,7 @@ from fedlsa.errors import ArgumentError, NetworkError
 from fedlsa.network.coordinator.commands import model, outcome
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import summary
-from fedlsa.network.protocol.messages import Continued, Score
+from fedlsa.network.protocol.messages import Continued, Score, Solve
 from fedlsa.network.protocol.run_settings import StartOptions
 
 SIZES = (60, 95, 130, 75)
@@ -206,18 +206,26 @@ def test_scores_are_told_once_in_a_run(liar):
     assert again.kind == "refusal"  # the run is over
 
 
-def test_directions_that_the_terms_do_not_name_are_refused(tmp_path):
-    """Without share_scores: the whole meat along d directions, and rounds to a direction that nobody was told of."""
+@pytest.mark.parametrize(
+    ("kind", "more", "why"),
+    [
+        (Solve, {}, "the policy of this site forbids it (share_scores): more numbers than those of a round"),
+        (Score, {"directions": np.eye(4), "A": np.eye(4)}, "the policy of this site forbids it (share_scores)"),
+        (Score, {"directions": np.eye(4)}, "'directions' must be of the coefficients that the terms ask for"),
+    ],
+)
+def test_sums_that_neither_policy_nor_terms_allow_are_refused(tmp_path, kind, more, why):
     world = Liar(tmp_path)
     world.refusals = []
-    d = 4
-    world.forge = lambda order: (
-        Score(**{f: getattr(order, f) for f in Continued.__struct_fields__}, directions=np.eye(d))
-        if order.kind == "finish"
-        else order
-    )
-    world.model()
-    assert world.refusals == ["'directions' must be of the coefficients that the terms ask for; they are not"] * 4
+
+    def forge(order):
+        same = {field: getattr(order, field) for field in Continued.__struct_fields__ if order.kind == "finish"}
+        return kind(**same, **more) if same else order
+
+    world.forge = forge
+    world.model(rounds=1)
+    assert len(world.refusals) == 4
+    assert all(text.startswith(why) for text in world.refusals)
 
 
 def test_errors_of_one_coefficient_come_from_few_rounds(tmp_path):

@@ -9,7 +9,7 @@ compiled, once, and a new process loads it from Numba's cache. `reference.Observ
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False, disallow-untyped-calls=False
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,11 +43,6 @@ class Rows:
         if self.row_clip is not None and self.v is not self.u:
             raise ArgumentError("row_clip must be None where v is not u: only a regression's rows are clipped")
 
-    @property
-    def adjoint(self) -> Rows:
-        """Of A(z)^T, without b(z)."""
-        return replace(self, u=self.v, v=self.u, y=np.zeros_like(self.y))
-
     def __call__(
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
@@ -67,11 +62,6 @@ class Means:
 
     A: Floats
     b: Floats
-
-    @property
-    def adjoint(self) -> Means:
-        """Of A_c^T, without b_c."""
-        return Means(self.A.T, np.zeros_like(self.b))
 
     def __call__(
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int

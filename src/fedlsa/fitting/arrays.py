@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -127,20 +126,9 @@ def pandas_categories(schema: Any) -> set[str]:
 
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     """(n,): which labels are missing: None, NaN, NaT or pandas' NA."""
-    if values.dtype.kind in "iubSU":
-        return np.zeros(len(values), np.bool_)
-    if values.dtype.kind in "fc":
-        return np.isnan(values)
-    if values.dtype.kind in "mM":
-        return np.isnat(values)
-    return np.array([type(v) is not str and _is_nothing(v) for v in values.tolist()], np.bool_)
+    import pandas as pd
 
-
-def _is_nothing(value: Any) -> bool:
-    if isinstance(value, Decimal):
-        return value.is_nan()
-    is_nan = isinstance(value, (float, np.floating)) and value != value
-    return bool(is_nan or type(value).__name__ in ("NoneType", "NAType", "NaTType"))
+    return np.asarray(pd.isna(values), np.bool_)
 
 
 def typed_labels(texts: Iterable[str], kind: str | None = None) -> dict[str, Any]:

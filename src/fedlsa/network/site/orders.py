@@ -22,7 +22,7 @@ import numpy as np
 from msgspec.structs import replace as changed
 
 from ...checks import Floats
-from ...engine.local import ClippedMeans
+from ...engine.local import Means
 from ...errors import FedLSAError, MessageError, PolicyError, SiteDataError
 from ...fitting.row_sizes import StepLimits
 from ...fitting.rows import FeatureScale, observations
@@ -329,13 +329,17 @@ class OrderHandler:
     # standard errors
 
     def _direction(self, message: Work, opened: OpenRun, steps: Steps) -> LocalSteps:
-        """Local steps to the direction of a coefficient whose error the terms ask for: A_c^T v = c, c of length 1."""
+        """Local steps to the direction of a coefficient whose error the terms ask for: A_c v = c, c of length 1.
+
+        A regression's A_c are symmetric.
+        """
         chosen, T = opened.terms.errors_of, scale_from_json(opened.note["scale"]).original()[0]
-        if message.target > len(chosen) or isinstance(steps, ClippedMeans):
+        if message.target > len(chosen):
             raise MessageError("'target' must be one of the coefficients that the terms ask for; it is not")
         limits.check_scores(self.policy, len(chosen), len(T))
         c = T[opened.note["names"].index(chosen[message.target - 1])]
-        return self.table.drawing(steps.adjoint, c / np.linalg.norm(c))
+        target: dict[str, Any] = {"b": np.zeros(len(c))} if isinstance(steps, Means) else {"y": np.zeros(len(steps.y))}
+        return self.table.drawing(replace(steps, **target), c / np.linalg.norm(c))
 
     def _solve(self, message: Solve | Score) -> Answer:
         """The share of a sum for standard errors, one of each kind in a run."""
