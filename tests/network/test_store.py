@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -237,6 +238,31 @@ def test_two_processes_that_append_at_once_make_one_chain(tmp_path):
         process.join(120)
     assert [process.exitcode for process in both] == [0, 0]
     assert Store(tmp_path).verify().number == 100
+
+
+def _for_ever(folder, begun):
+    found, k = Store(folder), 0
+    while True:
+        found.stage("trial", "state", f"{k}".encode() * 3000)
+        found.append({"event": "answer", "round": k})
+        begun.set()
+        k += 1
+
+
+def test_a_process_that_is_killed_leaves_state_and_entry_together(tmp_path):
+    spawn = multiprocessing.get_context("spawn")
+    for pause in (0.0, 0.003, 0.02, 0.05):
+        folder, begun = tmp_path / str(pause), spawn.Event()
+        folder.mkdir()
+        process = spawn.Process(target=_for_ever, args=(folder, begun))
+        process.start()
+        assert begun.wait(120)
+        time.sleep(pause)
+        process.kill()
+        process.join(120)
+        last = Store(folder).last(1)[0]["round"]
+        assert Store(folder).get("trial", "state") == f"{last}".encode() * 3000
+        assert Store(folder).verify().number == last + 1
 
 
 def test_who_reads_does_not_hold_up_who_writes(log):

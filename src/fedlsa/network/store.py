@@ -28,13 +28,15 @@ from ..files import reason, sync_folder
 
 STORE = "store.db"
 FORMAT = 1  # of the tables; 0 is a database without any
-TABLES = (
-    "create table chain (number integer primary key, time real, entry text, before text, hash text)",
-    "create table kept (run text, name text, value blob, primary key (run, name))",
-    "create table events (number integer primary key autoincrement, run text, kind text, content text)",
-    "create index events_of_run on events (run, number)",
-    f"pragma user_version = {FORMAT}",
-)
+TABLES = f"""
+begin immediate;
+create table if not exists chain (number integer primary key, time real, entry text, before text, hash text);
+create table if not exists kept (run text, name text, value blob, primary key (run, name));
+create table if not exists events (number integer primary key autoincrement, run text, kind text, content text);
+create index if not exists events_of_run on events (run, number);
+pragma user_version = {FORMAT};
+commit;
+"""
 PATIENCE = 30.0  # seconds that a writer waits for another one
 AT_ONCE = 500  # rows that are read under one lock
 MOST_EVENTS = 100_000  # of a run
@@ -222,18 +224,16 @@ class Store:
         where = f"{self.path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
         db = sqlite3.connect(where, PATIENCE, isolation_level=None, check_same_thread=False, uri=True)
         weakref.finalize(self, db.close)
-        if write:
-            db.execute("pragma journal_mode = wal")
-            db.execute("pragma synchronous = full")
-            db.execute("begin immediate")
-            if _format(db) == 0:
-                _make_tables(db)
-            db.commit()
-        found = _format(db)
-        if found == 0:  # another process is making it
-            return _empty()
-        if found != FORMAT:
+        db.execute("pragma synchronous = full")
+        found = db.execute("pragma user_version").fetchone()[0]
+        if found == 0:
+            if not write:  # another process is making it
+                return _empty()
+            db.executescript(TABLES)
+        elif found != FORMAT:
             raise NetworkError(f"{self.path} must have format {FORMAT}; got {found}, of another version of fedlsa")
+        with contextlib.suppress(sqlite3.OperationalError):  # another process does so now, or this one only reads
+            db.execute("pragma journal_mode = wal")
         self._open, self._writes = db, write
         return db
 
@@ -255,18 +255,8 @@ class Store:
 def _empty() -> sqlite3.Connection:
     """What is read where there is no database yet."""
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    _make_tables(db)
+    db.executescript(TABLES)
     return db
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    for statement in TABLES:
-        db.execute(statement)
-
-
-def _format(db: sqlite3.Connection) -> int:
-    found: tuple[int] = db.execute("pragma user_version").fetchone()
-    return found[0]
 
 
 def _insert(db: sqlite3.Connection, full: Mapping[str, Any]) -> None:
