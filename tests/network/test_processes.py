@@ -12,7 +12,16 @@ import pytest
 
 from fedlsa.errors import NetworkError
 from fedlsa.network import processes
-from fedlsa.network.processes import OWN_PORTS, Child, bracketed, free_port, interrupted_by_signals, is_held, only_one
+from fedlsa.network.processes import (
+    OWN_PORTS,
+    Child,
+    bracketed,
+    free_port,
+    interrupted_by_signals,
+    is_held,
+    only_one,
+    reporting,
+)
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 STUBBORN = [
@@ -82,6 +91,21 @@ def test_whoever_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path):
 def test_a_lock_that_cannot_be_written_is_one_sentence(tmp_path):
     with pytest.raises(NetworkError, match="cannot write"), only_one(tmp_path / "none" / "pid", "taken"):
         pass
+
+
+def test_what_others_wrote_commands_neither_terminal_nor_log(tmp_path):
+    """The attack: an order or an answer whose text clears the screen, or writes a line of its own into the log."""
+    said = []
+    report = reporting(tmp_path / "logs" / "x.log", said.append)
+    report("refused: \x1b[2J\x9b31m\u202e\rall is well\x07" + "x" * 5000)
+    report("two\nlines")
+    assert said[0].isprintable()
+    assert said[0].startswith("refused:  [2J")
+    assert len(said[0]) <= 2000
+    assert said[1] == "two\nlines"
+    written = (tmp_path / "logs" / "x.log").read_text().splitlines()
+    assert len(written) == 2
+    assert all(line.isprintable() for line in written)
 
 
 def test_ports_are_not_those_that_the_system_gives_away():

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from threading import Event, current_thread, main_thread
+from threading import current_thread, main_thread
 from typing import IO, Any
 
 from ..errors import NetworkError
@@ -75,13 +75,11 @@ def _flock(file: IO[str], *, exclusive: bool) -> bool:
 
 
 def until_ended(each_time: Callable[[], None], seconds: float = 0.5) -> None:
-    """Wait for Ctrl-C or SIGTERM; each_time : called every so many seconds meanwhile."""
-    ended = Event()
-    if current_thread() is main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: ended.set())
-    while not ended.wait(seconds):
-        each_time()
+    """Wait for Ctrl-C, SIGTERM or SIGHUP; each_time : called every so many seconds meanwhile."""
+    with suppress(KeyboardInterrupt), interrupted_by_signals():
+        while True:
+            time.sleep(seconds)
+            each_time()
 
 
 @contextmanager
@@ -222,8 +220,8 @@ def reporting(path: Path, say: Callable[[str], None]) -> Callable[[str], None]:
 
     def report(line: str) -> None:
         log.info(line)
-        with suppress(OSError):
-            say(line)
+        with suppress(OSError):  # what others wrote commands no terminal; our own tracebacks have lines
+            say("\n".join(printable(part, MAX_LINE) for part in line.split("\n")))
 
     return report
 
