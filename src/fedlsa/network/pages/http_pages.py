@@ -164,9 +164,17 @@ def announce(start: Callable[[], Page], say: Callable[[str], None]) -> Page | No
 
 
 def static(name: str) -> Callable[[], Shown]:
-    """A file of static/, read once."""
-    shown = Shown(resources.files(__package__).joinpath("static", name).read_bytes(), KINDS[name.rpartition(".")[2]])
+    """A file of static/, read once; the sections of a page get what all pages have around them."""
+    text, (role, kind) = _read(name), name.split(".")
+    if kind == "html":
+        whole = _read("page.html").replace("/ROLE.js", f"/{role}.js").replace("ROLE", role.title())
+        text = whole.replace("SECTIONS", text)
+    shown = Shown(text.encode(), KINDS[kind])
     return lambda: shown
+
+
+def _read(name: str) -> str:
+    return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
 
 
 class _ReadOnlyServer(ThreadingHTTPServer):
