@@ -73,7 +73,7 @@ def test_a_coordinator_knows_those_before_it_and_no_others(tmp_path):
     assert second.knows("")
     assert not first.knows(second.identity)
     assert not second.knows(first.identity[:-1])
-    with pytest.raises(NetworkError, match="cannot write"):
+    with pytest.raises(ResultFileError, match="cannot write the list of coordinators"):
         Lineage(tmp_path / "none" / "coordinators")
 
 

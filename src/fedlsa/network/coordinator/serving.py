@@ -8,6 +8,7 @@ folder that cannot be read now is tried again.
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import secrets
 import threading
@@ -20,15 +21,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ... import files
 from ...errors import FedLSAError, NetworkError, ResultFileError
-from ...files import reason, sync_folder
 from ...theory.threads import small_products
 from .. import audit
 from ..carriers import installed_carrier
 from ..carriers.grpc_carrier import GrpcCarrier
 from ..carriers.signed import SignedTransport
 from ..folder.certificates import check_site, expires
-from ..folder.config import Network, warn_daily
+from ..folder.config import Network, read_file, warn_daily
 from ..pages.coordinator_state import CoordinatorState
 from ..pages.http_pages import PagePlace, announce
 from ..processes import bracketed, check_stamp, only_one, reporting, until_ended
@@ -97,16 +98,9 @@ class Lineage:
 
     def __init__(self, path: Path) -> None:
         self.identity = secrets.token_hex(8)
-        try:
-            before = path.read_text(encoding="ascii", errors="replace").split() if path.exists() else []
-            self.before = frozenset(before[-MAX_STARTS:])
-            with path.open("a", encoding="ascii") as file:
-                file.write(self.identity + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            sync_folder(path.parent)
-        except OSError as error:
-            raise NetworkError(f"cannot write {path}: {reason(error)}") from error
+        before = read_file(path).decode("ascii", "replace").split()[-MAX_STARTS:] if path.exists() else []
+        self.before = frozenset(before)
+        files.write(path, "\n".join([*before, self.identity]).encode(), "the list of coordinators")
 
     def knows(self, identity: str) -> bool:
         """Whether this coordinator follows on one of that identity; an empty one is nobody's."""
@@ -252,18 +246,14 @@ class Attempts:
 
 def connections() -> int:
     """How many connections may be open at once: as many as this process may have files, less its own."""
-    try:
-        import resource
+    import resource
 
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = MAX_CONNECTIONS + OWN_FILES
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-            soft = max(soft, wanted)
-    except (ImportError, OSError, ValueError):
-        return MAX_CONNECTIONS
-    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(64, min(MAX_CONNECTIONS, soft - OWN_FILES))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    may, could = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard))
+    wanted = int(min(MAX_CONNECTIONS + OWN_FILES, could))
+    if may < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(64, min(MAX_CONNECTIONS, int(max(min(may, 2**31), wanted)) - OWN_FILES))
 
 
 def listening(host: str) -> str:
