@@ -3,6 +3,8 @@
 What it would learn is one site's own answer. Each attack worked before the rule that stops it was there.
 """
 
+import itertools
+
 import msgspec
 import numpy as np
 import pytest
@@ -429,3 +431,39 @@ def test_no_odd_order_is_more_than_refused(tmp_path):
         assert answer.kind in ("refusal", "description")
     world.handlers[world.victim].files.remember("r", {})
     assert world.ask(world.victim, world.work()).kind == "refusal"  # nor does a damaged note end the process
+
+
+# what exact sums tell by themselves, where no order is a lie
+
+
+def rounds_of(world, lengths):
+    """Sums of rounds of these lengths from 0 and from each unit vector, none of them averaged: (h, d + 1, d)."""
+    starts, rounds = np.vstack([np.zeros(world.dim), np.eye(world.dim)]), itertools.count(1)
+    orders = [[world.work(round=next(rounds), theta=x, steps=h, eta=0.5) for x in starts] for h in lengths]
+    found = [[total([world.ask(site, order) for site in world.names]) for order in row] for row in orders]
+    return np.array(found) + starts
+
+
+def parts_of_sums(found, sites):
+    """Each site's L_c = I - eta A_c, from S_h = sum_c w_c L_c^h for h = 0, 1, ..., the impulses of a linear system."""
+    d, p = found.shape[2], (len(found) + 1) // 2
+    S = [np.eye(d), *np.swapaxes(found[:, 1:] - found[:, :1], 1, 2)]
+    now, later = (np.block([[S[i + j + k] for j in range(p)] for i in range(p)]) for k in (0, 1))
+    U, size, V = np.linalg.svd(now)
+    U, V, root = U[:, : sites * d], V[: sites * d], np.sqrt(size[: sites * d])
+    values, X = np.linalg.eig((U / root).T @ later @ (V.T / root))
+    outer = np.einsum("ik,kj->kij", (U * root)[:d] @ X, np.linalg.inv(X) @ (root[:, None] * V)[:, :d]).real
+    directions = np.array([np.linalg.svd(part)[0][:, 0] for part in outer])
+    groups = [np.argsort(np.abs(directions @ v) * (directions != v).any(axis=1)) for v in directions]
+    groups = [[k, *(j for j in order if j != k)][:d] for k, order in enumerate(groups)]  # of one site: orthogonal
+    return [sum(values[k].real * np.outer(directions[k], directions[k]) for k in group) for group in groups]
+
+
+def test_long_rounds_on_means_tell_each_sites_own_system_through_the_masks(tmp_path):
+    """Sums of powers tell what the powers are of: 15 over three honest sites, to whom nobody lies. Noise is the defence."""
+    world = Sites(tmp_path, d=1, n=200)
+    world.begin(local="means")
+    parts = parts_of_sums(rounds_of(world, range(1, 6)), len(world.names))
+    for handler in world.handlers.values():
+        own = np.eye(2) - 0.5 * next(iter(handler.table.prepared.values()))[0].A
+        assert min(np.abs(part - own).max() for part in parts) < 1e-4
