@@ -460,7 +460,7 @@ def parts_of_sums(found, sites):
 
 
 def test_long_rounds_on_means_tell_each_sites_own_system_through_the_masks(tmp_path):
-    """Sums of powers tell what the powers are of: 15 over three honest sites, to whom nobody lies. Noise is the defence."""
+    """Sums of powers tell what they are powers of: 15 over three honest sites, to whom nobody lies. Noise helps."""
     world = Sites(tmp_path, d=1, n=200)
     world.begin(local="means")
     parts = parts_of_sums(rounds_of(world, range(1, 6)), len(world.names))
