@@ -1,7 +1,7 @@
 """A run at the coordinator: what was asked, where it stands, what came of it. All commands read it, and what is seen of
 a run comes from its events.
 
-runs/EXPERIMENT/options.json   what `fedlsa network start` asked for
+runs/EXPERIMENT/options.json   what `fedlsa network run` asked for
                 result.json    there once the run is over; failed.json: there once it cannot go on
 
 All else is in the coordinator's store (store.py), by the run's name: the version of the program that began it, the

@@ -23,7 +23,7 @@ function drawRun(run, sites) {
     cards.push(card("privacy budget left", ...leastBudget(sites, run)));
   }
   fill(byId("run-head"), run === null ? "No run yet" : make("bdi", "", run.name));
-  fill(byId("run-end"), run === null ? "fedlsa network start begins one." : (run.end ?? ""));
+  fill(byId("run-end"), run === null ? "fedlsa network run begins one." : (run.end ?? ""));
   show(byId("run-state"), run !== null);
   if (run !== null) pill(byId("run-state"), run.state, STATES[run.state] ?? "calm");
   const bar = byId("progress");
