@@ -15,7 +15,7 @@ from deployment import many_sockets
 from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.carriers import grpc_carrier
 from fedlsa.network.carriers.grpc_carrier import FRAME, GrpcCarrier
-from fedlsa.network.carriers.grpc_site import SiteLink
+from fedlsa.network.carriers.grpc_site import SiteKeys, SiteLink
 from fedlsa.network.processes import greeting
 
 PATIENCE = 60.0  # seconds, on a busy machine
@@ -33,7 +33,7 @@ class Place:
 
     def __init__(self, folder):
         self.authority, self.said, self.alarms, self.links = Authority(folder), [], [], []
-        self.pins, self.known = {}, set()
+        self.pins, self.known, self.trusted = {}, set(), []
         self.carrier = None
         self.port = 0
         self.server_keys = self.authority.issue("localhost", "server", server=True)
@@ -55,7 +55,8 @@ class Place:
 
     def identity_files(self):
         keys = self.server_keys
-        return tuple(p.read_bytes() for p in (keys.key, keys.certificate, keys.ca))
+        key, certificate, ca = (p.read_bytes() for p in (keys.key, keys.certificate, keys.ca))
+        return key, certificate, b"".join([ca, *self.trusted])
 
     def pinned(self, site):
         path = self.pins.get(site)
@@ -236,6 +237,34 @@ def test_a_revoked_site_is_shut_out_at_once_and_a_renewed_certificate_lets_it_in
     until(lambda: any("permission_denied" in line for line in link.said), "the site says why")
     place.pins["a"] = keys
     until(lambda: place.carrier.present() == ("a",), "it is back")
+
+
+def test_a_renewed_server_certificate_is_taken_over_without_a_restart(place):
+    def shown():
+        return ssl.get_server_certificate(("localhost", place.port), timeout=PATIENCE)
+
+    place.site("a")
+    first = shown()
+    assert first == shown()
+    place.server_keys = place.authority.issue("localhost", "renewed", server=True)
+    until(lambda: shown() != first, "the new one is shown")
+    assert shown() == place.server_keys.certificate.read_text()
+    assert place.ask({"a": b"x"}) == {"a": b"re:x"}  # whoever is here stays
+    place.site("b")
+
+
+def test_who_is_trusted_later_joins_without_a_restart(place, tmp_path):
+    other = Authority(tmp_path / "other", "another authority")  # of two with one name TLS looks at the first
+    keys = other.issue("late")
+    keys = SiteKeys(keys.key, keys.certificate, place.authority.ca)
+    place.pins["late"] = keys.certificate
+    link = place.join(keys)
+    until(lambda: any("does not let this site's certificate in" in line for line in link.said), "it is kept out")
+    place.trusted = [other.ca.read_bytes()]
+    until(lambda: "late" in place.carrier.present(), "it is let in")
+    place.trusted = []
+    del place.pins["late"]
+    until(lambda: "late" not in place.carrier.present(), "it is shut out")
 
 
 def test_there_is_no_other_method_and_no_route_from_site_to_site(place):
