@@ -16,7 +16,7 @@ from fedlsa.network.pages.coordinator_state import CoordinatorState
 from fedlsa.network.pages.site_state import SiteState
 from fedlsa.network.site.ledger import Ledger
 from fedlsa.network.site.policy import Policy
-from fedlsa.network.store import Store
+from fedlsa.network.store import Database
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "network"))
 from shown_runs import SITES, add_events, fill_ledger, round_event, write_run
@@ -60,7 +60,7 @@ def shown(network):
 @pytest.fixture
 def ledger(site, tmp_path):
     put_aside(site.folder)
-    return Ledger(Store(site.folder), tmp_path / "copy.json", site.name, private_key(site.key.read_bytes()))
+    return Ledger(Database(site.folder), tmp_path / "copy.json", site.name, private_key(site.key.read_bytes()))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.run_files import RunFiles
 from fedlsa.network.site.site_data import open_data
-from fedlsa.network.store import Store
+from fedlsa.network.store import Database
 
 ETA, STEPS = 2.0**-11, 2048
 
@@ -359,7 +359,7 @@ def test_a_row_of_a_new_level_does_not_make_all_rows_new(tmp_path):
         return view(open_data(tmp_path / name, None, task).opened, task)
 
     seen = [write("a.csv", ["p", "q"] * 30), write("b.csv", ["p", "q"] * 29 + ["p", "r"])]
-    files = RunFiles(None, Store(tmp_path), print)
+    files = RunFiles(None, Database(tmp_path), print)
     files.keep_rows(seen[0])
     assert files.changed_rows(seen[0]) == (0, 0)
     assert files.changed_rows(seen[1]) is None  # columns are others: numbers of rows decide

@@ -31,7 +31,7 @@ from fedlsa.network.site.limits import check_coordinates
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy, allow, waiting
 from fedlsa.network.site.site_data import open_data, prepare_steps
-from fedlsa.network.store import Store
+from fedlsa.network.store import Database
 
 
 def standardised(rows):
@@ -563,7 +563,7 @@ def test_every_answer_has_an_entry_and_nothing_leaves_when_the_disk_is_full(tmp_
     def full(store, entry):
         raise NetworkError("cannot write to the log: no space left on device")
 
-    monkeypatch.setattr(Store, "append", full)
+    monkeypatch.setattr(Database, "append", full)
     for answer in (world.work(), world.finish(), world.describe()):
         assert answer.kind == "refusal"
         assert "no space left" in answer.text

@@ -18,7 +18,7 @@ from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
 from fedlsa.network.protocol.messages import Finish
-from fedlsa.network.store import Store
+from fedlsa.network.store import Database
 
 SITES = ("a", "b", "c")
 
@@ -40,7 +40,7 @@ class Post:
 
 
 def entries(folder):
-    return list(Store(folder).entries())
+    return list(Database(folder).entries())
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from fedlsa.network.protocol.records import decode
 from fedlsa.network.site import join as joining
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.site_data import open_data
-from fedlsa.network.store import Store
+from fedlsa.network.store import Database
 
 pytestmark = pytest.mark.long  # real processes, killed and started again
 ROUNDS = 60  # so many that what happens in a run happens before its end, also where rounds are short
@@ -256,7 +256,7 @@ def test_everybody_is_well_at_the_end(it, undisturbed, proxy):
 
 
 def test_the_audit_log_and_the_ledgers_are_whole_after_all_that_was_killed(it):
-    log = list(Store(it.network.folder).entries())
+    log = list(Database(it.network.folder).entries())
     assert {"orders", "answers", "approved", "planned", "finished"} <= {entry["event"] for entry in log}
     for folder in it.folders.values():
-        assert Store(folder.folder).verify().number > 0
+        assert Database(folder.folder).verify().number > 0

@@ -20,14 +20,14 @@ from fedlsa.network.protocol.ring import STATISTICS, Coding
 from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place, epsilon_spent, sole_folder
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.privacy_costs import check_budget
-from fedlsa.network.store import Store
+from fedlsa.network.store import Database
 from fedlsa.theory.privacy import epsilon_of
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 def opened(folder, key=KEY):
-    return Ledger(Store(folder / "site"), folder / "elsewhere" / "copy.json", "site-1", key)
+    return Ledger(Database(folder / "site"), folder / "elsewhere" / "copy.json", "site-1", key)
 
 
 @pytest.fixture
@@ -169,8 +169,8 @@ def test_receipts_that_this_site_did_not_write_say_nothing(place, text):
 def test_a_receipt_of_another_key_or_of_another_site_says_nothing(place):
     for name in ("x", "y"):
         (place / name).mkdir()
-    stranger = Ledger(Store(place / "x"), place / "x.json", "site-1", ec.generate_private_key(ec.SECP256R1()))
-    other = Ledger(Store(place / "y"), place / "y.json", "site-2", KEY)
+    stranger = Ledger(Database(place / "x"), place / "x.json", "site-1", ec.generate_private_key(ec.SECP256R1()))
+    other = Ledger(Database(place / "y"), place / "y.json", "site-2", KEY)
     ledger = opened(place)
     answers(ledger, 1)
     for receipt in (answers(stranger, 5), answers(other, 5)):
@@ -203,7 +203,7 @@ def test_a_damaged_chain_is_refused_in_a_sentence_that_says_what_to_do(place, da
 
 
 def test_a_chain_of_something_else_is_refused(place):
-    Store(place / "site").append({"event": "round"})
+    Database(place / "site").append({"event": "round"})
     with pytest.raises(NetworkError, match="not of this version"):
         opened(place)
 
@@ -387,14 +387,14 @@ def test_where_locks_do_not_hold_the_copy_is_compared_before_every_entry(place):
     first = opened(place)
     answers(first, 2)
     shutil.copytree(place / "site", place / "twin")
-    second = Ledger(Store(place / "twin"), first.copy, "site-1", KEY)
+    second = Ledger(Database(place / "twin"), first.copy, "site-1", KEY)
     answers(first, 1, start=2)
     for _ in range(3):
         with pytest.raises(NetworkError, match="two copies of this site's folder are at work"):
             answers(second, 1, token="u")
     assert answers(first, 1, start=3)
     assert second.store.verify().number == 2
-    assert Ledger(Store(place / "twin"), first.copy, "site-1", KEY).totals.rho == 2.0
+    assert Ledger(Database(place / "twin"), first.copy, "site-1", KEY).totals.rho == 2.0
 
 
 def test_the_ledger_of_a_version_without_a_store_is_taken_over_and_its_totals_count(place):
@@ -425,4 +425,4 @@ def test_a_changed_ledger_of_before_is_not_taken_over(place):
     (place / "site" / "ledger.jsonl").write_text((old / "ledger.jsonl").read_text().replace('"rho":0.5', '"rho":0.0'))
     with pytest.raises(NetworkError, match="Nothing is answered with a damaged ledger"):
         opened(place)
-    assert Store(place / "site").verify().number == 0
+    assert Database(place / "site").verify().number == 0

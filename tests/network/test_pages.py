@@ -314,10 +314,10 @@ def site(folder, tmp_path, monkeypatch):
 def ledger_of(site, policy):
     from fedlsa.network.folder.certificates import private_key
     from fedlsa.network.site.ledger import Ledger, copy_place
-    from fedlsa.network.store import Store
+    from fedlsa.network.store import Database
 
     place = copy_place(policy.ledger_copy, site.network, site.name)
-    return Ledger(Store(site.folder), place, site.name, private_key(site.key.read_bytes()))
+    return Ledger(Database(site.folder), place, site.name, private_key(site.key.read_bytes()))
 
 
 def test_a_site_shows_what_was_asked_what_left_and_what_is_left_of_its_budget(site):

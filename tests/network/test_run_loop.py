@@ -24,7 +24,7 @@ from fedlsa.network.protocol.messages import Refusal
 from fedlsa.network.protocol.records import MalformedError
 from fedlsa.network.site import facts as table_module
 from fedlsa.network.site.site_data import scale_from_json
-from fedlsa.network.store import Store
+from fedlsa.network.store import Database
 
 
 class Crash(Exception):
@@ -299,7 +299,7 @@ def test_a_site_with_a_damaged_state_begins_again(world):
     def spoil(site, answer):
         if site == "site-3" and answer.kind == "reply" and answer.round == 2 and not spoilt:
             spoilt.append(site)
-            Store(world.folder(site)).put("trial", "state", b"nonsense")
+            Database(world.folder(site)).put("trial", "state", b"nonsense")
         return answer
 
     world.meddle = spoil

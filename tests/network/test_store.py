@@ -21,14 +21,14 @@ from fedlsa.network.protocol.client import ClientState
 from fedlsa.network.protocol.records import VERSION, decode, encode
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import ServerState, open_round
-from fedlsa.network.store import ORIGIN, STORE, ChainHead, Store, old_entries
+from fedlsa.network.store import ORIGIN, STORE, ChainHead, Database, old_entries
 
 OLD = Path(__file__).with_name("old_ledger")  # written by fedlsa before it had a store
 
 
 @pytest.fixture
 def log(tmp_path):
-    found = Store(tmp_path)
+    found = Database(tmp_path)
     for k in range(5):
         found.append({"event": "order", "round": k, "text": f"line {k}\n\x1b[31m"})
     return found
@@ -49,12 +49,12 @@ def test_entries_come_back_as_they_were_written_with_number_time_and_hash(log):
 
 
 def test_no_file_is_an_empty_store_and_reading_makes_none(tmp_path):
-    found = Store(tmp_path)
+    found = Database(tmp_path)
     assert found.verify() == ChainHead(0, ORIGIN)
     assert found.get("", "x") is None
     assert list(found.events("trial")) == []
     assert list(tmp_path.iterdir()) == []
-    Store(tmp_path).append({"event": "first"})
+    Database(tmp_path).append({"event": "first"})
     assert found.verify().number == 1  # what comes later is seen
 
 
@@ -77,7 +77,7 @@ FORGERIES = {
 def test_a_changed_chain_is_noticed(log, forge):
     change(log.path.parent, forge, "update chain set number = abs(number) where number < 0")
     with pytest.raises(NetworkError, match=STORE):
-        Store(log.path.parent).verify()
+        Database(log.path.parent).verify()
 
 
 def test_one_entry_written_anew_with_its_hash_right_is_noticed_by_the_next(log):
@@ -126,7 +126,7 @@ def test_a_chain_in_old_files_is_read_in_its_parts_and_taken_over_with_its_hashe
     lines = b"".join(
         (OLD / name).read_bytes() for name in ("ledger.000001.jsonl", "ledger.000002.jsonl", "ledger.jsonl")
     )
-    found = Store(tmp_path)
+    found = Database(tmp_path)
     found.take_over(old_entries(OLD / "ledger.jsonl"))
     assert [entry["hash"].encode() in line for entry, line in zip(found.entries(), lines.splitlines(), strict=True)]
     assert found.verify().number == len(lines.splitlines()) == 12
@@ -145,7 +145,7 @@ def test_old_files_that_were_changed_are_not_taken_over(tmp_path, damage):
         part.unlink()
     else:
         part.write_bytes(part.read_bytes()[:-9])
-    found = Store(tmp_path)
+    found = Database(tmp_path)
     with pytest.raises(NetworkError, match=r"ledger\.(000002\.)?jsonl"):
         found.take_over(old_entries(tmp_path / "ledger.jsonl"))
     assert found.verify().number == 0
@@ -155,18 +155,18 @@ def test_old_files_that_were_changed_are_not_taken_over(tmp_path, damage):
 
 
 def test_values_come_back_and_what_is_staged_is_written_with_the_next_entry(tmp_path):
-    found = Store(tmp_path)
+    found = Database(tmp_path)
     found.put("trial", "state", b"\x00one")
     found.stage("trial", "state", b"two")
     assert found.get("trial", "state") == b"two"
-    assert Store(tmp_path).get("trial", "state") == b"\x00one"
+    assert Database(tmp_path).get("trial", "state") == b"\x00one"
     found.append({"event": "answer"})
-    assert Store(tmp_path).get("trial", "state") == b"two"
+    assert Database(tmp_path).get("trial", "state") == b"two"
     found.stage("trial", "state", b"three")
     found.put_json("other", "note", {"a": [1, None]})
     found.forget("trial")
     assert found.get("trial", "state") is None
-    assert Store(tmp_path).get_json("other", "note") == {"a": [1, None]}
+    assert Database(tmp_path).get_json("other", "note") == {"a": [1, None]}
 
 
 def test_a_transaction_that_fails_leaves_nothing(log):
@@ -193,12 +193,12 @@ def test_a_full_disk_is_a_network_error_that_may_pass_and_nothing_is_half_writte
     assert log.verify().number == 5
     log._open.execute("pragma max_page_count = 100000")
     assert log.append({"event": "next"})["number"] == 6
-    assert Store(log.path.parent).get("trial", "state") == b"x" * 10**6
+    assert Database(log.path.parent).get("trial", "state") == b"x" * 10**6
 
 
 @pytest.mark.parametrize("damage", ["not a database", "pages overwritten", "cut short"])
 def test_a_damaged_database_is_told_in_a_sentence_that_says_what_to_do(tmp_path, damage):
-    found = Store(tmp_path)
+    found = Database(tmp_path)
     for k in range(200):
         found.append({"event": "order", "text": f"{k}" * 100})
     del found
@@ -209,7 +209,7 @@ def test_a_damaged_database_is_told_in_a_sentence_that_says_what_to_do(tmp_path,
         (tmp_path / STORE).write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
     else:
         (tmp_path / STORE).write_bytes(content[: len(content) // 2])
-    for act in (lambda: Store(tmp_path).verify(), lambda: Store(tmp_path).append({"event": "more"})):
+    for act in (lambda: Database(tmp_path).verify(), lambda: Database(tmp_path).append({"event": "more"})):
         with pytest.raises(NetworkError, match=r"is damaged .*: put it back from a backup, or put it aside") as caught:
             act()
         assert "\n" not in str(caught.value)
@@ -218,13 +218,13 @@ def test_a_damaged_database_is_told_in_a_sentence_that_says_what_to_do(tmp_path,
 def test_a_database_of_another_version_and_a_folder_that_refuses_are_told(log, tmp_path):
     change(tmp_path, "pragma user_version = 9")
     with pytest.raises(NetworkError, match="must have format 1; got 9"):
-        Store(tmp_path).verify()
+        Database(tmp_path).verify()
     with pytest.raises(NetworkError, match="cannot write to"):
-        Store(tmp_path / "nowhere").append({"event": "x"})
+        Database(tmp_path / "nowhere").append({"event": "x"})
 
 
 def _many(folder, count):
-    found = Store(folder)
+    found = Database(folder)
     for k in range(count):
         found.append({"event": "order", "by": os.getpid(), "round": k})
 
@@ -237,11 +237,11 @@ def test_two_processes_that_append_at_once_make_one_chain(tmp_path):
     for process in both:
         process.join(120)
     assert [process.exitcode for process in both] == [0, 0]
-    assert Store(tmp_path).verify().number == 100
+    assert Database(tmp_path).verify().number == 100
 
 
 def _for_ever(folder, begun):
-    found, k = Store(folder), 0
+    found, k = Database(folder), 0
     while True:
         found.stage("trial", "state", f"{k}".encode() * 3000)
         found.append({"event": "answer", "round": k})
@@ -260,13 +260,13 @@ def test_a_process_that_is_killed_leaves_state_and_entry_together(tmp_path):
         time.sleep(pause)
         process.kill()
         process.join(120)
-        last = Store(folder).last(1)[0]["round"]
-        assert Store(folder).get("trial", "state") == f"{last}".encode() * 3000
-        assert Store(folder).verify().number == last + 1
+        last = Database(folder).last(1)[0]["round"]
+        assert Database(folder).get("trial", "state") == f"{last}".encode() * 3000
+        assert Database(folder).verify().number == last + 1
 
 
 def test_who_reads_does_not_hold_up_who_writes(log):
-    reader = Store(log.path.parent)
+    reader = Database(log.path.parent)
     reading = reader.entries()
     next(reading)
     with reader._guarded("read") as db:
@@ -279,7 +279,7 @@ def test_who_reads_does_not_hold_up_who_writes(log):
 
 
 def test_threads_share_a_store(tmp_path):
-    found, errors = Store(tmp_path), []
+    found, errors = Database(tmp_path), []
 
     def work(k):
         try:
@@ -305,7 +305,7 @@ def test_threads_share_a_store(tmp_path):
 def test_events_are_bounded_keep_the_plan_and_none_is_lost_while_somebody_follows(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "MOST_EVENTS", 100)
     monkeypatch.setattr(store, "AT_ONCE", 10)
-    found, seen, place = Store(tmp_path), [], 0
+    found, seen, place = Database(tmp_path), [], 0
     found.add_event("trial", {"event": "planned", "rounds": 300})
     for k in range(300):
         found.add_event("trial", {"event": "round", "round": k})

@@ -21,7 +21,7 @@ from ..network.pages.http_pages import PagePlace
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
 from ..network.site import ledger as site_ledger
 from ..network.site import policy
-from ..network.store import ChainHead, Store
+from ..network.store import ChainHead, Database
 from ..theory.privacy import LOCAL, UNITS, check_unit
 from ..theory.private_plans import PrivacyBudget, affordable, least_error
 from .enrolment_command import SITE_PANEL, Folder, network
@@ -342,7 +342,7 @@ def ledger(
 ) -> None:
     """Verify a site's ledger, a hash chain, and show what was asked, what left, and what is spent."""
     if head is not None:
-        Store(SiteFolder.load(folder).folder).verify(ChainHead.from_text(head))
+        Database(SiteFolder.load(folder).folder).verify(ChainHead.from_text(head))
     if json:
         print_json(**site_ledger.ledger_facts(folder))
         return

@@ -16,14 +16,14 @@ from typing import Any
 
 from .folder.config import Network
 from .protocol.records import printable
-from .store import ChainHead, Store
+from .store import ChainHead, Database
 
 AUDITED_EVENTS = ("planned", "resumed", "refused", "alarm", "failed", "finished")  # of a run; see RunFolder.note
 MAX_TEXT = 1000
 
 
 def note_messages(
-    store: Store, run: str, event: str, messages: Mapping[str, bytes], silent: Sequence[str] = ()
+    store: Database, run: str, event: str, messages: Mapping[str, bytes], silent: Sequence[str] = ()
 ) -> None:
     """Write down the digests of messages by site, as they were carried; silent : sites of which none came."""
     digests = {site: hashlib.sha256(message).hexdigest() for site, message in messages.items()}
@@ -37,12 +37,12 @@ def entry_of(event: str, **content: str | int | float | None) -> dict[str, Any]:
 
 def note(folder: Path, event: str, **content: str | int | float | None) -> None:
     """Write down something that was done; folder : the coordinator's."""
-    Store(folder).append(entry_of(event, **content))
+    Database(folder).append(entry_of(event, **content))
 
 
 def contents(folder: Path | str, kept: str | None = None) -> dict[str, Any]:
     """Verify the audit log, as `report` does: its file, its head and every entry, for programs."""
-    store = Store(Network.load(folder).folder)
+    store = Database(Network.load(folder).folder)
     head = store.verify(None if kept is None else ChainHead.from_text(kept))
     return {"file": str(store.path), "head": str(head), "entries": list(store.entries())}
 
@@ -52,7 +52,7 @@ def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[
 
     kept : a head from before, NUMBER:HASH; a log that no longer holds it is a NetworkError
     """
-    store = Store(Network.load(folder).folder)
+    store = Database(Network.load(folder).folder)
     head = store.verify(None if kept is None else ChainHead.from_text(kept))
     counts = Counter(str(entry.get("event")) for entry in store.entries())
     told = ", ".join(f"{n} {printable(event, 40)}" for event, n in sorted(counts.items())) or "nothing yet"

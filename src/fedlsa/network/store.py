@@ -63,7 +63,7 @@ class ChainHead:
         return cls(int(number), digest)
 
 
-class Store:
+class Database:
     """The database of a folder, opened when it is first used; threads and processes may share it."""
 
     def __init__(self, folder: Path) -> None:

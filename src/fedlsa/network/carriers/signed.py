@@ -19,7 +19,7 @@ from ..folder.certificates import private_key, public_key
 from ..folder.config import Network, SiteFolder
 from ..protocol.messages import Answer, Answers, Order
 from ..protocol.records import decode, encode, sign, verify
-from ..store import Store
+from ..store import Database
 from . import Carrier
 
 DIGEST_BYTES = hashlib.sha256().digest_size
@@ -34,7 +34,7 @@ class SignedTransport:
 
     def __init__(self, carrier: Carrier, network: Network, run: str = "") -> None:
         self.carrier, self.network, self.run = carrier, network, run
-        self.store, self.key = Store(network.folder), private_key(network.signing_key.read_bytes())
+        self.store, self.key = Database(network.folder), private_key(network.signing_key.read_bytes())
 
     def present(self) -> tuple[str, ...]:
         """The sites that can be reached."""

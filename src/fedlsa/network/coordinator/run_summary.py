@@ -97,7 +97,7 @@ class RunSummary:
             self.planned = event
         elif kind == "refused":
             site = printable(event.get("site", ""), 60)
-            self.refused[site] = self.refused.get(site, 0) + 1
+            self.refused[site] = int(number(event.get("times")) or self.refused.get(site, 0) + 1)
         shown = {"time": number(event.get("time")), "kind": printable(kind, 40), "text": line(event)}
         self.events.append(shown)
         if kind in ALARMS:

@@ -28,7 +28,7 @@ from ..processes import stamp
 from ..protocol.records import decode, encode
 from ..protocol.run_settings import StartOptions
 from ..protocol.server import ServerState
-from ..store import Store
+from ..store import Database
 
 EVENTS_POLL = 0.25  # seconds between looks for new events
 FILES = ("options.json", "result.json", "failed.json")  # that people read
@@ -46,9 +46,9 @@ class RunFolder:
         return self.folder.name
 
     @cached_property
-    def store(self) -> Store:
+    def store(self) -> Database:
         """Of the coordinator."""
-        return Store(self.folder.parent.parent)
+        return Database(self.folder.parent.parent)
 
     @classmethod
     def create(cls, network: Network, options: StartOptions) -> RunFolder:

@@ -248,8 +248,8 @@ class SiteFolder(_Folder):
     task: Task
 
     key, mask_key = _file("site.key"), _file("mask.key")
-    policy, ledger = _file("policy.toml"), _file("ledger.jsonl")
-    state, results, logs = _file("state"), _file("results"), _file("logs")
+    policy, state = _file("policy.toml"), _file("state")
+    results, logs = _file("results"), _file("logs")
 
     def __post_init__(self) -> None:
         site_names([self.name])

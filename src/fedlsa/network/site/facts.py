@@ -44,7 +44,7 @@ from .policy import Policy
 from .site_data import SiteData, Steps, check_scale, clear_prepared, prepare_steps, scale_to_json, site_columns
 
 Words = NDArray[np.uint64]
-MANY = 10_000  # different values, beyond which a column's rare ones are not counted
+MAX_COUNTED_VALUES = 10_000  # different values, beyond which a column's rare ones are not counted
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
 
 
@@ -230,8 +230,16 @@ class _Rarity:
             for j, tally in enumerate(self.tallies):
                 if tally is not None:
                     found, count = np.unique(values[:, j], return_counts=True)
-                    tally.update(dict(zip(found[: MANY + 1].tolist(), count[: MANY + 1].tolist(), strict=True)))
-                    self.tallies[j] = tally if len(tally) <= MANY else None
+                    tally.update(
+                        dict(
+                            zip(
+                                found[: MAX_COUNTED_VALUES + 1].tolist(),
+                                count[: MAX_COUNTED_VALUES + 1].tolist(),
+                                strict=True,
+                            )
+                        )
+                    )
+                    self.tallies[j] = tally if len(tally) <= MAX_COUNTED_VALUES else None
             whole = np.ascontiguousarray(values if piece.v is piece.u else np.column_stack([values, piece.u, piece.v]))
             total = _hashes(whole.view(np.uint64), whole.shape[1]).sum(dtype=np.uint64)
             self.checksum = (self.checksum + int(total)) % 2**64

@@ -31,7 +31,7 @@ from .. import disk
 from ..folder.config import SiteFolder
 from ..processes import only_one
 from ..protocol.records import Message, encode, is_signed, printable, sign_bytes
-from ..store import ChainHead, Store, old_entries
+from ..store import ChainHead, Database, old_entries
 from .policy import Policy
 
 # The totals of a ledger, and receipts of them that the site signs and the coordinator keeps.
@@ -154,7 +154,7 @@ class RunEntry:
 class Ledger:
     """The ledger of one site, opened: verified to its last entry, compared with its copy."""
 
-    def __init__(self, store: Store, copy: Path, site: str, key: Any = None) -> None:
+    def __init__(self, store: Database, copy: Path, site: str, key: Any = None) -> None:
         """copy : the file outside the site's folder; key : the site's private key (ECDSA), for receipts.
 
         Without a key the ledger is read and nothing is written: another process may be at work on it.
@@ -417,7 +417,7 @@ def ledger_facts(folder: Path | str) -> dict[str, Any]:
 def _opened(folder: Path | str) -> tuple[Policy, Ledger]:
     site = SiteFolder.load(folder)
     policy = Policy.load(site.policy)
-    return policy, Ledger(Store(site.folder), copy_place(policy.ledger_copy, site.network, site.name), site.name)
+    return policy, Ledger(Database(site.folder), copy_place(policy.ledger_copy, site.network, site.name), site.name)
 
 
 def _line(entry: dict[str, Any]) -> str:

@@ -63,7 +63,7 @@ from ..protocol.messages import (
 from ..protocol.records import decode, encode, printable
 from ..protocol.ring import STATISTICS, pair_secret, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
-from ..store import Store
+from ..store import Database
 from . import limits
 from .facts import SiteTable, TableView, measure
 from .ledger import Ledger, copy_place, digest_of
@@ -172,7 +172,7 @@ class OrderHandler:
         self.site, self.say = site, say
         self.policy = policy or Policy.load(site.policy)
         place = copy_place(self.policy.ledger_copy, site.network, site.name)
-        store = Store(site.folder)
+        store = Database(site.folder)
         self.ledger = Ledger(store, place, site.name, private_key(site.key.read_bytes()))
         if self.policy.privacy != "none":
             self.ledger.budget = rho_for(self.policy.epsilon, self.policy.delta)

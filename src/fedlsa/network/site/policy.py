@@ -22,7 +22,7 @@ from ...fitting.tasks import Regression, Task
 from ..disk import CHECKED
 from ..protocol.records import printable
 from ..protocol.run_settings import RunTerms, plain_name
-from ..store import Store
+from ..store import Database
 
 POLICY_VERSION = 1
 ANY_COLUMN = "*"
@@ -301,7 +301,7 @@ def check_approved(folder: Path, run: str, digest: str, terms: RunTerms) -> None
 
 def waiting(folder: Path) -> dict[str, list[str]]:
     """The runs that wait for a person, each with what it asks for."""
-    return {name: list(entry["words"]) for name, entry in _read(Store(folder))["waiting"].items()}
+    return {name: list(entry["words"]) for name, entry in _read(Database(folder))["waiting"].items()}
 
 
 def allow(folder: Path, run: str) -> list[str]:
@@ -337,12 +337,12 @@ def in_words(terms: RunTerms) -> list[str]:
 @contextlib.contextmanager
 def _approvals(folder: Path) -> Iterator[dict[str, Any]]:
     """What waits and what is allowed, to be changed: no other process can in the meantime."""
-    store = Store(folder)
+    store = Database(folder)
     with store.transaction():
         known = _read(store)
         yield known
         store.put_json("", "approvals", known)
 
 
-def _read(store: Store) -> dict[str, Any]:
+def _read(store: Database) -> dict[str, Any]:
     return store.get_json("", "approvals") or {"waiting": {}, "allowed": {}}

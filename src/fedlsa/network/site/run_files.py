@@ -17,7 +17,7 @@ from .. import disk
 from ..folder.config import SiteFolder
 from ..protocol.client import ClientState
 from ..protocol.records import decode, encode
-from ..store import Store
+from ..store import Database
 from .facts import TableView, changed_rows
 
 SECRET_BYTES = DIGEST_BYTES = 32
@@ -33,7 +33,7 @@ class RunFiles:
     """What a site keeps of its runs."""
 
     site: SiteFolder
-    store: Store
+    store: Database
     say: Callable[[str], None]
 
     def note(self, experiment: str) -> dict[str, Any] | None:
