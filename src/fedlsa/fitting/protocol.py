@@ -358,7 +358,8 @@ def make_problem(data: PooledData, systems: Systems, weights: Floats, rows: bool
     try:
         if rows:
             return _rows_problem(data, systems, weights)
-        means = zip(systems.A, systems.b, strict=True)
+        evenly = np.diag(data.task.ridge - data.penalty)  # as rows and networks have it: centred, the intercept is 0
+        means = zip(systems.A + evenly, systems.b, strict=True)
         return from_observations([(np.ones(1), A[None], b[None]) for A, b in means], weights=weights)
     except SingularSystemError as error:  # the solution has scaled the columns, and found a regular system
         raise SiteDataError(

@@ -248,7 +248,10 @@ def plan_from_moments(
     if local == "means" and not m.noiseless:
         m = replace(m, noise=np.broadcast_to(np.float64(0), m.noise.shape))
     found = plan(m, epsilon, method=name, max_samples=max_samples, theta_0=np.zeros(m.dim))
-    eta, H = allowed(float(found.algorithm.step_size), round(found.samples / found.rounds), limits)  # type: ignore[arg-type]
+    eta, H = float(found.algorithm.step_size), round(found.samples / found.rounds)  # type: ignore[arg-type]
+    if name == "fedlsa":  # whose bias grows with local steps: shorter rounds, and more of them
+        eta = min([eta, *(limit.largest_eta for limit in limits if limit.largest_eta)])
+    eta, H = allowed(eta, H, limits)
     rounds = found.rounds
     while True:  # steps that sites allow may be smaller than planned, and need more rounds
         curve_of = exact_record(m, METHODS[name].with_steps(eta, H), rounds, np.zeros(m.dim))
