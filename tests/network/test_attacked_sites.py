@@ -250,6 +250,19 @@ def test_sums_are_over_one_group_of_sites_and_every_site_sees_the_groups_without
     assert len(world.handlers[world.victim].ledger.groups) == 1
 
 
+def test_noise_that_the_coordinator_chose_too_small_opens_no_second_group(tmp_path):
+    """Runs with any noise had groups without end, also where no policy held the noise to a budget."""
+    world = Sites(tmp_path, sites=4)
+    world.begin(local="means", coding=Coding(clip=1e6, noise=1e-30))
+    whole = total([world.ask(site, world.work(steps=1, eta=0.5)) for site in world.names])
+    answers = [
+        world.ask(site, world.work(round=2, members=world.names[1:], steps=1, eta=0.5)) for site in world.names[1:]
+    ]
+    if all(answer.kind == "reply" for answer in answers):  # then the victim's part is no secret
+        assert np.abs(4 * (whole - total(answers)) - world.moved()).max() > 1e-3
+    assert all("(most_groups)" in answer.text for answer in answers)
+
+
 def test_the_end_of_a_run_does_not_tell_the_control_variate_of_one_site(tmp_path):
     world = Sites(tmp_path, sites=4)
     world.begin()
@@ -460,7 +473,7 @@ def parts_of_sums(found, sites):
 
 
 def test_long_rounds_on_means_tell_each_sites_own_system_through_the_masks(tmp_path):
-    """Sums of powers tell what they are powers of: 15 over three honest sites, to whom nobody lies. Noise helps."""
+    """Sums of powers tell what they are powers of: 15 over three sites, to whom nobody lies. Noise is the defence."""
     world = Sites(tmp_path, d=1, n=200)
     world.begin(local="means")
     parts = parts_of_sums(rounds_of(world, range(1, 6)), len(world.names))
