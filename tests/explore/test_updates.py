@@ -8,7 +8,7 @@ from fedlsa.explore import answers, updates
 from fedlsa.explore.answers import Question
 from fedlsa.explore.open_page import Curves, OpenPage
 from fedlsa.explore.page_settings import METHODS, SETTINGS, PageSettings
-from fedlsa.explore.pool_worker import Answer
+from fedlsa.explore.pool_worker import Progress
 
 S = PageSettings(agents=3, rounds=5, local_steps=5)
 Q = Question.of(S)
@@ -31,7 +31,7 @@ class Pool:
             self.heard += 1
             if self.heard >= self.after:
                 self.page.question = self.other
-            yield Answer(i, "done", function(*arguments))
+            yield Progress(i, "done", function(*arguments))
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_curves_come_together_before_what_waits_for_calm_and_limits_last(calm):
 def test_curves_that_take_longer_are_drawn_as_they_finish():
     known = {name: answers.curve(Q, name) for name in updates.ORDER}
     pool = Pool()
-    at_once = [Answer(1, "done", known["Scaffnew"]), Answer(0, "pause", None)]
-    later = [Answer(2, "failed", "why"), Answer(0, "done", known["FedLSA"]), Answer(3, "done", b"{}")]
+    at_once = [Progress(1, "done", known["Scaffnew"]), Progress(0, "pause", None)]
+    later = [Progress(2, "failed", "why"), Progress(0, "done", known["FedLSA"]), Progress(3, "done", b"{}")]
     pool.ask = lambda *_, **__: iter([*at_once, *later] if not put else [])
     put = []
     asked = updates.begin(pool.page, Q)
@@ -77,7 +77,7 @@ def test_curves_that_take_longer_are_drawn_as_they_finish():
 def test_answers_that_were_dropped_are_not_taken_along(calm):
     page, put = Pool().page, []
     page.question = Q
-    updates.follow(page, Curves(Q), iter([Answer(0, "failed", "why")]), lambda state: None, put.append)
+    updates.follow(page, Curves(Q), iter([Progress(0, "failed", "why")]), lambda state: None, put.append)
     assert put == []
 
 

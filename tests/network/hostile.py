@@ -10,7 +10,7 @@ from fedlsa.network.protocol.client import SiteRun
 from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
-from fedlsa.network.protocol.transcript import ORIGIN, Entry, digest_of_mean, extend, to_row, width
+from fedlsa.network.protocol.transcript import ORIGIN, Average, digest_of_mean, extend, to_row, width
 from fedlsa.network.site.orders import OrderHandler, mask_secrets
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data
@@ -124,7 +124,7 @@ class Hostile:
     def averaged(self, order, answer, mean, sites=None):
         """What orders say of a past in which this answer was averaged, with all others, to this mean."""
         mean = np.asarray(mean, np.float64)
-        entry = Entry(order.round, order.label(), digest_of_mean(mean), self.names if sites is None else sites)
+        entry = Average(order.round, order.label(), digest_of_mean(mean), self.names if sites is None else sites)
         past = {"entries": to_row(entry, self.names)[None], "marks": np.full(len(self.names), mark(answer.share))}
         return past | {"rounds": np.array([order.round]), "means": mean[None]}
 

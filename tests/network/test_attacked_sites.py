@@ -18,7 +18,7 @@ from fedlsa.network.protocol.messages import Answers, Describe, Finish, Measure,
 from fedlsa.network.protocol.records import VERSION, decode, encode
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
-from fedlsa.network.protocol.transcript import ORIGIN, Entry, digest_of_mean, extend, to_row, width
+from fedlsa.network.protocol.transcript import ORIGIN, Average, digest_of_mean, extend, to_row, width
 from fedlsa.network.site.facts import view
 from fedlsa.network.site.limits import check_change
 from fedlsa.network.site.orders import OrderHandler
@@ -81,7 +81,7 @@ class Sites:
     def averaged(self, order, answers, mean, sites=None):
         """What later orders say where this one was averaged to a mean; answers : those that are said to be in it."""
         sites, mean = self.names if sites is None else sites, np.asarray(mean, float)
-        entry = Entry(order.round, order.label(), digest_of_mean(mean), tuple(sites))
+        entry = Average(order.round, order.label(), digest_of_mean(mean), tuple(sites))
         marks = np.array([mark(answers[site].share) if site in answers else 0 for site in self.names])
         rows = to_row(entry, self.names)[None]
         return {"entries": rows, "marks": marks, "rounds": np.array([order.round]), "means": mean[None]}

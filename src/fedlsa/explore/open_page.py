@@ -16,7 +16,7 @@ from . import answers
 from .answers import Floor, Question
 from .page_settings import METHODS, PageSettings
 from .pool import SESSION, Pool
-from .pool_worker import Answer
+from .pool_worker import Progress
 from .words import is_unstable
 
 AGENTS = "agents"  # beside methods, by whose names answers are known
@@ -122,7 +122,7 @@ class OpenPage:
         """The curves that a thread has put, unless they are those of an older question."""
         return known if known.question is self.question else self.first
 
-    def ask(self, topic: str, function: Callable[..., Any], *given: tuple[Any, ...], **how: Any) -> Iterator[Answer]:
+    def ask(self, topic: str, function: Callable[..., Any], *given: tuple[Any, ...], **how: Any) -> Iterator[Progress]:
         """Answers of one function to each of the arguments given, as they come; how : see `Pool.ask`."""
         return self.pool.ask(self.session, topic, [(function, arguments) for arguments in given], **how)
 

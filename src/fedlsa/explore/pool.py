@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .pool_worker import LOADING, LONG_LANE, QUICK_LANE, Answer, Asked, Computation, PoolWorker, Unfinished
+from .pool_worker import LOADING, LONG_LANE, QUICK_LANE, Asked, Computation, PoolWorker, Progress, Unfinished
 
 SESSION = "session_id"  # marimo's name for an open page, in the address of its websocket
 GRACE = 0.5  # seconds in which a quick question that nobody wants any more may still end by itself
@@ -52,13 +52,13 @@ class Pool:
         questions: Sequence[Computation],
         lane: str = QUICK_LANE,
         pause: float | None = None,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[Progress]:
         """Answers as they come, until all are there or a newer question of this session on this topic drops them.
 
         questions : functions of answers.py with their arguments. Asking happens now, not when the first is waited for.
         pause : seconds after which an answer "pause" comes once, if others are still missing
         """
-        replies: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        replies: queue.SimpleQueue[Progress] = queue.SimpleQueue()
         with self._lock:
             self.drop(session, topic)
             fresh: list[Asked] = []
@@ -192,14 +192,14 @@ class Pool:
                 self._replace(worker)
 
 
-def _until_all(replies: queue.SimpleQueue[Answer], count: int, pause: float | None) -> Iterator[Answer]:
+def _until_all(replies: queue.SimpleQueue[Progress], count: int, pause: float | None) -> Iterator[Progress]:
     left, due = count, None if pause is None else time.monotonic() + pause
     while left:
         try:
             answer = replies.get(timeout=None if due is None else max(due - time.monotonic(), 0.001))
         except queue.Empty:
             due = None
-            yield Answer(0, "pause", None)
+            yield Progress(0, "pause", None)
             continue
         left -= answer.kind != "progress"
         if answer.kind == "dropped":

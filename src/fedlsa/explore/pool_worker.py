@@ -25,7 +25,7 @@ class Unfinished(tuple[Any, ...]):
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Progress:
     """index : of the question among those asked together; kind : "done", "failed", "progress",
     "pause" or "dropped"."""
 
@@ -41,10 +41,10 @@ class Asked:
     index: int
     topic: tuple[str, str]
     call: Computation
-    replies: queue.SimpleQueue[Answer]
+    replies: queue.SimpleQueue[Progress]
 
     def reply(self, kind: str, value: Any = None) -> None:
-        self.replies.put(Answer(self.index, kind, value))
+        self.replies.put(Progress(self.index, kind, value))
 
 
 class Listener(Protocol):

@@ -15,7 +15,7 @@ from . import answers
 from .answers import Question
 from .open_page import AGENTS, Curves, OpenPage, Plans, Runs
 from .page_settings import METHODS, OF_PROBLEM, SETTINGS
-from .pool_worker import LONG_LANE, Answer, Computation
+from .pool_worker import LONG_LANE, Computation, Progress
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
 TOGETHER = 0.1  # seconds within which answers are drawn together, and for which a cell waits for them
@@ -26,7 +26,7 @@ REDRAW = 0.2  # seconds between two pictures of progress
 Put = Callable[[Any], None]
 
 
-def begin(page: OpenPage, q: Question, trouble: str = "") -> Iterator[Answer]:
+def begin(page: OpenPage, q: Question, trouble: str = "") -> Iterator[Progress]:
     """The page asks q from now on and forgets older questions; its curves and agents, as far as a moment brings them.
 
     The others are in what is returned, for `follow`. Not in a thread, which might begin after that of a newer question
@@ -53,12 +53,12 @@ def questions(q: Question) -> list[Computation]:
     return [*curves, (answers.agents, (q.without("seeds", "scale", "probability"),))]
 
 
-def _with_answer(known: Curves, a: Answer) -> Curves:
+def _with_answer(known: Curves, a: Progress) -> Curves:
     return known.with_answer((*ORDER, AGENTS)[a.index], a.value)
 
 
 def follow(
-    page: OpenPage, known: Curves, asked: Iterator[Answer], draw: Put, settle: Put, before: Question | None = None
+    page: OpenPage, known: Curves, asked: Iterator[Progress], draw: Put, settle: Put, before: Question | None = None
 ) -> None:
     """The other answers, drawn as they come; when sliders rest, what is taken along and what the next steps would ask.
 

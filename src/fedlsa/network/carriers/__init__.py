@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ...errors import ArgumentError, MissingExtraError
 
-Answer = Callable[[bytes], bytes]  # the site's side: an order comes in, its answer goes out
+Responder = Callable[[bytes], bytes]  # the site's side: an order comes in, its answer goes out
 
 
 class Carrier(Protocol):

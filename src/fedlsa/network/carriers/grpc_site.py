@@ -25,7 +25,7 @@ from ...errors import FedLSAError
 from ...files import reason
 from ..processes import greeting, mismatch
 from ..protocol.records import MAX_BYTES, printable
-from . import Answer
+from . import Responder
 
 # What both sides of the gRPC carrier agree on: names, frames, limits and logs.
 
@@ -126,7 +126,7 @@ class SiteLink:
     host: str
     port: int
     keys: SiteKeys
-    answer: Answer
+    answer: Responder
     say: Callable[[str], None] = print
     proxy: str | None = None
     last: Callable[[], str] = lambda: ""

@@ -27,7 +27,7 @@ from ...errors import MessageError, PolicyError
 from .messages import Continued, Finish, Finished, Refusal, Reply, Share, Work, mark
 from .records import Struct
 from .ring import MAX_ENTRY, MAX_THETA, VECTORS, Coding, Noise, encode, masked, to_integers, to_share, within
-from .transcript import ORIGIN, Entry, digest_of_mean, extend, from_row
+from .transcript import ORIGIN, Average, digest_of_mean, extend, from_row
 
 # (theta, xi, eta, steps, label) -> theta_hat, all vectors (d,); what is drawn is a function of the order's label
 LocalSteps = Callable[[Floats, Floats, float, int, bytes], Floats]
@@ -140,7 +140,7 @@ def client_step(state: ClientState | None, work: Work, run: SiteRun) -> tuple[Cl
     return new, _reply(new)
 
 
-def new_entries(state: ClientState | None, order: Continued, sites: tuple[str, ...]) -> tuple[list[Entry], bytes]:
+def new_entries(state: ClientState | None, order: Continued, sites: tuple[str, ...]) -> tuple[list[Average], bytes]:
     """The entries of an order that the site does not know, and the transcript's head after them.
 
     state : of the order's generation, None before the first order of it; sites : all of the run
@@ -180,7 +180,7 @@ def brought_up_to_date(state: ClientState | None, order: Continued, run: SiteRun
     return replace(held, head=head, folded=held.folded + len(entries))
 
 
-def _corrected(state: ClientState, entry: Entry, order: Continued, name: str) -> ClientState:
+def _corrected(state: ClientState, entry: Average, order: Continued, name: str) -> ClientState:
     """xi with the average of this site's last answer in it."""
     mean = order.mean(entry.round)
     if mean is None or digest_of_mean(mean) != entry.mean:

@@ -41,7 +41,7 @@ from .messages import Answer, Finish, Refusal, Reply, Work, mark
 from .records import Bytes, Flags, Integers, MalformedError, Struct, encode, printable, zeros
 from .ring import MAX_THETA, Limbs, add, from_share, shortening, to_floats
 from .run_settings import RunSettings
-from .transcript import DIGEST, ORIGIN, Entry, digest_of_mean, extend, to_row, width
+from .transcript import DIGEST, ORIGIN, Average, digest_of_mean, extend, to_row, width
 
 DOWN_MESSAGES, DOWN_BYTES, UP_MESSAGES, UP_BYTES = range(4)  # columns of `traffic`
 REMEMBERED = 5  # rounds whose median sizes bound the next one
@@ -445,8 +445,8 @@ def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats
     start = Iterate.start(state.theta, np.zeros((1, state.dim)))
     theta = serve(start, state.settings.algorithm, state.averages + 1, moved[None], np.ones(1), 0.0).theta
     size = float(np.linalg.norm(moved)) if state.secure else float(np.median(pending.sizes[took]))
-    sites = state.settings.sites
-    row = to_row(Entry(pending.round, bytes.fromhex(pending.order), digest_of_mean(theta), _names(state, took)), sites)
+    average = Average(pending.round, bytes.fromhex(pending.order), digest_of_mean(theta), _names(state, took))
+    row = to_row(average, state.settings.sites)
     head = extend(state.heads[-1].tobytes() if len(state.heads) else ORIGIN, row)
     return replace(
         state,

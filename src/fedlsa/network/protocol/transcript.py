@@ -27,7 +27,7 @@ FIXED = 8 + 2 * DIGEST  # bytes of an entry before the bits of its sites
 ORIGIN = bytes(DIGEST)  # the head before the first entry
 
 
-class Entry(NamedTuple):
+class Average(NamedTuple):
     """One average. order, mean : digests of its order, and of the theta that came of it; sites : who was averaged."""
 
     round: int
@@ -41,13 +41,13 @@ def width(sites: int) -> int:
     return FIXED + (sites + 7) // 8
 
 
-def to_row(entry: Entry, sites: Sequence[str]) -> Bytes:
+def to_row(entry: Average, sites: Sequence[str]) -> Bytes:
     """The bytes of an entry; sites : all of the run, in one order."""
     fixed = entry.round.to_bytes(8, "big") + entry.order + entry.mean
     return np.append(np.frombuffer(fixed, np.uint8), np.packbits(np.isin(list(sites), list(entry.sites))))
 
 
-def from_row(row: Bytes, sites: Sequence[str]) -> Entry:
+def from_row(row: Bytes, sites: Sequence[str]) -> Average:
     """The entry of a row; one of another run is a MessageError."""
     if len(row) != width(len(sites)):
         raise MessageError(f"'entries' must have {width(len(sites))} bytes each; got {len(row)}")
@@ -55,7 +55,7 @@ def from_row(row: Bytes, sites: Sequence[str]) -> Entry:
     if bits[len(sites) :].any():
         raise MessageError("'entries' must be about the sites of the run; one is not")
     members = tuple(site for site, there in zip(sites, bits[: len(sites)], strict=True) if there)
-    return Entry(int.from_bytes(content[:8], "big"), content[8:40], content[40:], members)
+    return Average(int.from_bytes(content[:8], "big"), content[8:40], content[40:], members)
 
 
 def extend(head: bytes, row: Bytes) -> bytes:
