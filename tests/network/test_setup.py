@@ -388,7 +388,8 @@ def test_a_bundle_brings_no_command_and_no_policy(network, bundle):
 
 def test_a_bundle_that_is_none_is_refused(bundle, tmp_path):
     whole = bundle.read_bytes()
-    for content in (b"", b"hello", b"\xff\xfe", whole[:200], whole + b"\0"):
+    deep, huge = whole + b"x=" + b"[" * 10**5, b"x=" + b"9" * 5000
+    for content in (b"", b"hello", b"\xff\xfe", whole[:200], whole + b"\0", deep, huge):
         bundle.write_bytes(content)
         with pytest.raises(NetworkError, match="damaged"):
             enrolment.enrol_site(bundle)

@@ -107,7 +107,7 @@ def parse(content: bytes, where: str) -> dict[str, Any]:
     """TOML with a version that this program knows."""
     try:
         entries = tomllib.loads(content.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of hostile text, too
         raise NetworkError(f"{where} is damaged: {reason(error)}") from None
     version = entries.get("version")
     if isinstance(version, int) and version > VERSION:
