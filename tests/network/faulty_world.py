@@ -11,8 +11,8 @@ from collections import Counter
 import numpy as np
 
 from fedlsa.network.protocol.client import ClientState, SiteRun, client_step
+from fedlsa.network.protocol.codec import decode, encode
 from fedlsa.network.protocol.messages import Refusal, Reply, Work, mark
-from fedlsa.network.protocol.records import decode, encode
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import ServerState, accept, close_round, finished, open_round, reissued
 

@@ -5,8 +5,8 @@ import numpy as np
 import fedlsa as fl
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
+from fedlsa.network.protocol.codec import decode, encode
 from fedlsa.network.protocol.messages import Answers
-from fedlsa.network.protocol.records import decode, encode
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy

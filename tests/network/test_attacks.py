@@ -21,8 +21,8 @@ from fedlsa.fitting.rows import FeatureScale
 from fedlsa.fitting.sums import Summary
 from fedlsa.network.folder import certificates, enrolment, setup
 from fedlsa.network.folder.config import task_text
+from fedlsa.network.protocol.codec import decode, encode
 from fedlsa.network.protocol.messages import Answers, Describe, Measure, Standardise, Work
-from fedlsa.network.protocol.records import decode, encode
 from fedlsa.network.protocol.ring import VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.protocol.transcript import ORIGIN, width

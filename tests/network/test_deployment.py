@@ -20,8 +20,8 @@ from fedlsa.network.carriers.grpc_site import SiteKeys
 from fedlsa.network.carriers.signed import SignedSite
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network
+from fedlsa.network.protocol.codec import decode
 from fedlsa.network.protocol.messages import Orders
-from fedlsa.network.protocol.records import decode
 from fedlsa.network.site import join as joining
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.site_data import open_data

@@ -9,8 +9,8 @@ from faulty_world import CODINGS, World
 
 from fedlsa.errors import MessageError
 from fedlsa.network.protocol.client import client_step
+from fedlsa.network.protocol.codec import VERSION, decode, encode
 from fedlsa.network.protocol.messages import Answers, Refusal, Reply
-from fedlsa.network.protocol.records import VERSION, decode, encode
 from fedlsa.network.protocol.server import ServerState, accept, close_round, open_round
 
 SCHEDULES = 40  # ten thousand are in long/test_schedules.py

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fedlsa.errors import FedLSAError, MessageError
 from fedlsa.network.protocol.agreed_design import AgreedDesign
+from fedlsa.network.protocol.codec import MAX_BYTES, VERSION, decode, encode, sign, verify
 from fedlsa.network.protocol.messages import (
     Answers,
     Describe,
@@ -29,7 +30,6 @@ from fedlsa.network.protocol.messages import (
     Work,
     mark,
 )
-from fedlsa.network.protocol.records import MAX_BYTES, VERSION, decode, encode, sign, verify
 from fedlsa.network.protocol.ring import Coding
 from fedlsa.network.protocol.run_settings import RunTerms
 

@@ -13,8 +13,8 @@ from fedlsa.engine.random import participants
 from fedlsa.engine.reference import Observer
 from fedlsa.errors import ArgumentError, FedLSAError, MessageError
 from fedlsa.network.protocol.client import OutOfProportionError, SiteRun, client_finish, client_step
+from fedlsa.network.protocol.codec import decode, encode
 from fedlsa.network.protocol.messages import Finish, Refusal, Reply, Work
-from fedlsa.network.protocol.records import decode, encode
 from fedlsa.network.protocol.ring import VECTORS, add, from_share, masked, to_share
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import (

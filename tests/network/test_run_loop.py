@@ -20,8 +20,8 @@ from fedlsa.network.coordinator.commands import outcome, status, stop
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.run_summary import RunSummary, line
 from fedlsa.network.coordinator.runs import amount, summary, unfinished
+from fedlsa.network.protocol.codec import MalformedError
 from fedlsa.network.protocol.messages import Refusal
-from fedlsa.network.protocol.records import MalformedError
 from fedlsa.network.site import facts as table_module
 from fedlsa.network.site.site_data import scale_from_json
 from fedlsa.network.store import Database

@@ -6,8 +6,8 @@ import fedlsa as fl
 from fedlsa.errors import MessageError
 from fedlsa.network.carriers.signed import SignedSite, SignedTransport
 from fedlsa.network.folder import setup
+from fedlsa.network.protocol.codec import decode, encode, sign
 from fedlsa.network.protocol.messages import Describe, Refusal
-from fedlsa.network.protocol.records import decode, encode, sign
 from fedlsa.network.protocol.ring import Coding
 from fedlsa.network.protocol.run_settings import RunTerms
 

@@ -49,6 +49,7 @@ class UnevenWorld(MemoryWorld):
     def model(self, rounds=3, **options):
         run = self.start(**{"step_size": 0.05, "local_steps": 20, "rounds": rounds, "local": "means", **options})
         complete_run(self.network, run, self)
+        self.result = run.read("result.json")
         model(self.network.folder).save(self.root / "model.json")
         return fl.Fit.load(self.root / "model.json")
 
@@ -136,6 +137,7 @@ def test_noise_on_uploads_has_no_part_in_errors_where_sites_share_exact_sums(tmp
     """The coefficients are the solution; how far noise has moved the run is known to the last digit."""
     world = UnevenWorld(tmp_path, share_scores=True)
     found = world.model(noise=0.05, clip=1.0)
+    assert "left without noise" in world.result["privacy"]
     fit = fl.fit(world.tables, world.task, plan=False)
     assert_same_fit(found, fit)
     assert found.optimisation == pytest.approx(np.abs(found.protocol - fit.theta), rel=1e-6)

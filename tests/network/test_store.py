@@ -18,7 +18,7 @@ from fedlsa.errors import ArgumentError, MessageError, NetworkError, ResultFileE
 from fedlsa.network import processes, store
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.protocol.client import ClientState
-from fedlsa.network.protocol.records import VERSION, decode, encode
+from fedlsa.network.protocol.codec import VERSION, decode, encode
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import ServerState, open_round
 from fedlsa.network.store import ORIGIN, STORE, ChainHead, Database, old_entries

@@ -11,7 +11,7 @@ from fedlsa.network.carriers import grpc_carrier, grpc_site
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.coordinator.serving import carry
 from fedlsa.network.folder import setup
-from fedlsa.network.protocol.records import VERSION
+from fedlsa.network.protocol.codec import VERSION
 from fedlsa.network.protocol.run_settings import StartOptions
 
 

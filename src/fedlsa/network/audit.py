@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .folder.config import Network
-from .protocol.records import printable
+from .protocol.codec import printable
 from .store import ChainHead, Database
 
 AUDITED_EVENTS = ("planned", "resumed", "refused", "alarm", "failed", "finished")  # of a run; see RunFolder.note

@@ -21,7 +21,7 @@ from typing import IO, Any
 from ..errors import NetworkError
 from ..files import reason
 from ..installation import __version__
-from .protocol.records import VERSION, printable
+from .protocol.codec import VERSION, printable
 
 OWN_PORTS = range(20_000, 32_000)  # below those that systems give to connections (Linux 32768 and up, others 49152)
 

@@ -24,7 +24,7 @@ from typing import Any
 from ...errors import FedLSAError, MessageError, NetworkError
 from ...files import reason
 from ..processes import give_memory_back, greeting, mismatch
-from ..protocol.records import MAX_BYTES
+from ..protocol.codec import MAX_BYTES
 from .grpc_site import (
     COORDINATOR,
     FRAME,

@@ -24,7 +24,7 @@ from typing import Any
 from ...errors import FedLSAError
 from ...files import reason
 from ..processes import greeting, mismatch
-from ..protocol.records import MAX_BYTES, printable
+from ..protocol.codec import MAX_BYTES, printable
 from . import Responder
 
 # What both sides of the gRPC carrier agree on: names, frames, limits and logs.

@@ -2,7 +2,7 @@
 
 The coordinator signs with the network's signing key, a site with the key of its certificate. Before an answer's body
 stands the digest of the order, so what a site said to an earlier order, of this run or of another, is no answer to this
-one; and what was signed for one site, or as an order, is nothing for another site, or as an answer (records.py).
+one; and what was signed for one site, or as an order, is nothing for another site, or as an answer (codec.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ...theory.threads import one_blas_thread
 from .. import audit
 from ..folder.certificates import private_key, public_key
 from ..folder.config import Network, SiteFolder
+from ..protocol.codec import decode, encode, sign, verify
 from ..protocol.messages import Answer, Answers, Order
-from ..protocol.records import decode, encode, sign, verify
 from ..store import Database
 from . import Carrier
 

@@ -25,8 +25,8 @@ from ..disk import read_json, write_json
 from ..folder.certificates import check_site
 from ..folder.config import Network, task_text
 from ..protocol.agreed_design import AgreedDesign, common_design, look_alikes, plan_numbers, pooled_summary
+from ..protocol.codec import printable
 from ..protocol.messages import Answer, Describe, Description, Measure, Measurement, Order, Refusal, Standardise, Sums
-from ..protocol.records import printable
 from ..protocol.ring import STATISTICS, Limbs, add, from_share, to_floats
 from ..protocol.run_settings import RunSettings, RunTerms, StartOptions
 from ..protocol.server import ServerState

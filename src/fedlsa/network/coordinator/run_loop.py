@@ -16,8 +16,8 @@ from ...errors import MessageError, NetworkError
 from ...fitting.run_plan import error_left, settled
 from ...theory.privacy import promise
 from ..folder.config import Network
+from ..protocol.codec import MalformedError, printable
 from ..protocol.messages import Finished, Refusal
-from ..protocol.records import MalformedError, printable
 from ..protocol.ring import VECTORS
 from ..protocol.server import (
     DOWN_BYTES,
@@ -229,6 +229,8 @@ class RunLoop(Inquiry):
             coding, least = self.options.coding, float(state.settings.shares.min())
             rounding = coding.grid.unit * np.sqrt(state.dim) / ((coding.clip or 1.0) * least)
             out["privacy"] = promise(self.options.noise, state.opened, rounding=rounding, unit=self.options.unit)
+            if "errors" in terms["errors"]:
+                out["privacy"] += "; the sums for standard errors left without noise, and are not in it"
         if "one_shot" in terms:
             out["one_shot"] = (T @ np.array(terms["one_shot"]) + t).tolist()
         return out

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..protocol.records import printable
+from ..protocol.codec import printable
 from .runs import RunFolder, amount
 
 SHOWN_EVENTS, SHOWN_ALARMS, SHOWN_ROUNDS = 60, 20, 12

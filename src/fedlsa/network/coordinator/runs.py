@@ -25,7 +25,7 @@ from .. import audit
 from ..disk import read_json, write_json
 from ..folder.config import Network
 from ..processes import stamp
-from ..protocol.records import decode, encode
+from ..protocol.codec import decode, encode
 from ..protocol.run_settings import StartOptions
 from ..protocol.server import ServerState
 from ..store import Database

@@ -18,8 +18,8 @@ from ...fitting.summed_errors import PooledSystem, ScorePoint, convergence_notes
 from ...fitting.tasks import Regression, Task
 from ...results.recipe import versions
 from ..protocol.agreed_design import AgreedDesign
+from ..protocol.codec import printable
 from ..protocol.messages import Score, Solve, Sums
-from ..protocol.records import printable
 from ..protocol.ring import STATISTICS, to_floats
 from ..protocol.server import ServerState, summed
 from ..site.site_data import scale_from_json

@@ -24,7 +24,7 @@ from ...fitting import Regression
 from ...fitting.tasks import Task
 from ...installation import __version__
 from .. import disk
-from ..protocol.records import printable
+from ..protocol.codec import printable
 from ..site import policy
 from . import certificates
 from .config import Network, SiteFolder, parse, read_file

@@ -13,7 +13,7 @@ from ..coordinator.run_summary import RunSummary, number
 from ..coordinator.runs import all_runs
 from ..disk import read_json
 from ..folder.config import Network, certificate_warnings
-from ..protocol.records import printable
+from ..protocol.codec import printable
 from .http_pages import Families, PageState
 
 CERTIFICATES_POLL = 60.0  # seconds

@@ -26,7 +26,7 @@ from ... import checks
 from ...errors import NetworkError
 from ...files import reason
 from ...installation import __version__
-from ..protocol.records import VERSION
+from ..protocol.codec import VERSION
 
 LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 32

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from ...errors import ArgumentError, FedLSAError
 from ..coordinator.run_summary import number
 from ..folder.config import SiteFolder, certificate_warnings
-from ..protocol.records import printable
+from ..protocol.codec import printable
 from ..site.ledger import Ledger, epsilon_spent
 from ..site.policy import Policy, explain, waiting
 from ..store import ChainHead

@@ -25,7 +25,7 @@ from ...fitting.formulas import kind_of
 from ...fitting.run_plan import POWER, PlanNumbers
 from ...fitting.sums import Summary
 from ...fitting.tasks import Regression, Task
-from .records import Struct, printable
+from .codec import Struct, printable
 
 MAX_LENGTH = 200  # characters of a level
 

@@ -24,8 +24,8 @@ from msgspec.structs import replace
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
+from .codec import Struct
 from .messages import Continued, Finish, Finished, Refusal, Reply, Share, Work, mark
-from .records import Struct
 from .ring import MAX_ENTRY, MAX_THETA, VECTORS, Coding, Noise, encode, masked, to_integers, to_share, within
 from .transcript import ORIGIN, Average, digest_of_mean, extend, from_row
 

@@ -1,4 +1,4 @@
-"""What sites and server say to each other: frozen structs, written and strictly read by records.py.
+"""What sites and server say to each other: frozen structs, written and strictly read by codec.py.
 
     server: Describe     Standardise  Measure      Work              Solve  Score  Finish
     site:   Description  Sums         Measurement  Reply or Refusal  Sums   Sums   Finished
@@ -17,7 +17,7 @@ from typing import Annotated
 from ...checks import Floats
 from ...errors import MessageError
 from .agreed_design import AgreedDesign
-from .records import Bytes, Integers, Message, encode
+from .codec import Bytes, Integers, Message, encode
 from .ring import Limbs
 from .run_settings import RunTerms
 from .transcript import DIGEST

@@ -17,7 +17,7 @@ from ...errors import ArgumentError, ArgumentTypeError, NetworkError
 from ...fitting.run_plan import SECURE_SITES
 from ...fitting.tasks import WEIGHTS
 from ...theory.privacy import LOCAL
-from .records import Struct
+from .codec import Struct
 from .ring import Coding
 
 LARGEST_COUNT = 2**31  # sites: only to check participation before their number is known

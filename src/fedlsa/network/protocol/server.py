@@ -37,8 +37,8 @@ from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError, MessageError
 from ...sampling import IID
+from .codec import Bytes, Flags, Integers, MalformedError, Struct, encode, printable, zeros
 from .messages import Answer, Finish, Refusal, Reply, Work, mark
-from .records import Bytes, Flags, Integers, MalformedError, Struct, encode, printable, zeros
 from .ring import MAX_THETA, Limbs, add, from_share, shortening, to_floats
 from .run_settings import RunSettings
 from .transcript import DIGEST, ORIGIN, Average, digest_of_mean, extend, to_row, width

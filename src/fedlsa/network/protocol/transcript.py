@@ -20,7 +20,7 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError
-from .records import Bytes
+from .codec import Bytes
 
 DIGEST = 32  # bytes of a SHA-256
 FIXED = 8 + 2 * DIGEST  # bytes of an entry before the bits of its sites

@@ -37,7 +37,7 @@ from ...theory.linear import symkron, triangle
 from ..folder.config import SiteFolder
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.client import LocalSteps
-from ..protocol.records import printable
+from ..protocol.codec import printable
 from ..protocol.run_settings import RunTerms
 from .limits import TableFacts, check_table, refused, ridge_of
 from .policy import Policy

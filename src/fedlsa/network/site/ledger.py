@@ -30,7 +30,7 @@ from ...theory.privacy import delta_left, epsilon_of
 from .. import disk
 from ..folder.config import SiteFolder
 from ..processes import only_one
-from ..protocol.records import Message, encode, is_signed, printable, sign_bytes
+from ..protocol.codec import Message, encode, is_signed, printable, sign_bytes
 from ..store import ChainHead, Database, old_entries
 from .policy import Policy
 

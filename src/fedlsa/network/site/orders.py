@@ -42,6 +42,7 @@ from ..protocol.client import (
     client_step,
     new_entries,
 )
+from ..protocol.codec import decode, encode, printable
 from ..protocol.messages import (
     Answer,
     Continued,
@@ -60,7 +61,6 @@ from ..protocol.messages import (
     Sums,
     Work,
 )
-from ..protocol.records import decode, encode, printable
 from ..protocol.ring import STATISTICS, pair_secret, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
 from ..store import Database

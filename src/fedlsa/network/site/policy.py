@@ -20,7 +20,7 @@ from ...fitting.formulas import parse_formula
 from ...fitting.row_sizes import LARGEST_STEP, LEAST_LOCAL_STEPS, MOST_ROUNDS
 from ...fitting.tasks import Regression, Task
 from ..disk import CHECKED
-from ..protocol.records import printable
+from ..protocol.codec import printable
 from ..protocol.run_settings import RunTerms, plain_name
 from ..store import Database
 

@@ -16,7 +16,7 @@ from ...errors import MessageError, NetworkError
 from .. import disk
 from ..folder.config import SiteFolder
 from ..protocol.client import ClientState
-from ..protocol.records import decode, encode
+from ..protocol.codec import decode, encode
 from ..store import Database
 from .facts import TableView, changed_rows
 
