@@ -57,6 +57,14 @@ def files(folder):
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+def test_words_around_a_certificate_do_not_come_into_the_network(world):
+    """Beyond ASCII they ended every run; without a last line break the next site's certificate was not read."""
+    network, site = world
+    pem = site.certificate.read_bytes()
+    site.certificate.write_bytes(b"caf\xe9\n" + pem.rstrip())
+    assert approve(network, site).read_bytes() == pem
+
+
 def test_a_certificate_holds_names_and_the_two_keys_that_the_site_made_and_allows_a_client_alone(world):
     network, site = world
     path = approve(network, site)

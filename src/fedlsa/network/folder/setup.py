@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cryptography import x509
+
 from ... import checks, files
 from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...fitting import Regression
@@ -16,7 +18,7 @@ from ...fitting.tasks import Task
 from .. import audit, disk
 from ..protocol.run_settings import plain_name
 from . import certificates, enrolment
-from .certificates import SiteIdentity
+from .certificates import PEM, SiteIdentity
 from .config import PORT, Network, SiteFolder, read_file, site_names, task_text
 
 MAX_SITES = 1000  # of one network
@@ -152,7 +154,7 @@ def approve(folder: Path | str, path: Path | str, fingerprint: str, *, renew: bo
     _refuse_known_keys(network, asked)
     _put_on_record(network, asked.name, "replaced")
     audit.note(network.folder, "approved", site=asked.name, text=asked.fingerprint)
-    files.write(target, content, "the file")
+    files.write(target, x509.load_pem_x509_certificate(content).public_bytes(PEM), "the file")  # and no words around it
     return asked
 
 

@@ -77,11 +77,9 @@ def check_table(policy: Policy, facts: TableFacts) -> None:
     """Refuse a table with too few rows, or too few behind a column."""
     if facts.rows < policy.least_rows:
         raise refused("least_rows", f"the table must have {policy.least_rows} rows")
-    column, count = facts.rarest
-    if policy.privacy == "none" and count < policy.least_rows_off_common_value:
-        least = policy.least_rows_off_common_value
+    (column, count), least = facts.rarest, policy.least_rows_off_common_value
+    if policy.privacy == "none" and count < least:
         raise refused("least_rows_off_common_value", f"{column!r} has fewer than {least} rows off its common value")
-    least = policy.least_rows_off_common_value
     if exact_sums(policy) and facts.leverage * least > 1:  # as many rows as that, at least, are behind every direction
         raise refused("least_rows_off_common_value", f"the formula sets fewer than {least} rows apart")
 
