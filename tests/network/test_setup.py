@@ -107,7 +107,7 @@ def test_the_server_certificate_verifies_for_its_host_localhost_and_loopback_and
     from cryptography.x509 import verification
 
     ca, _, pem = leaf(host)
-    found, store = x509.load_pem_x509_certificate(pem), verification.Database([x509.load_pem_x509_certificate(ca)])
+    found, store = x509.load_pem_x509_certificate(pem), verification.Store([x509.load_pem_x509_certificate(ca)])
 
     def chain(name):
         kind = ipaddress.ip_address if host_kind(name) == "ip" else str
@@ -125,7 +125,7 @@ def test_another_authority_is_not_believed():
     from cryptography.x509 import verification
 
     mine, other = leaf("localhost"), leaf("localhost")
-    store = verification.Database([x509.load_pem_x509_certificate(mine[0])])
+    store = verification.Store([x509.load_pem_x509_certificate(mine[0])])
     verifier = verification.PolicyBuilder().store(store).build_server_verifier(x509.DNSName("localhost"))
     assert verifier.verify(x509.load_pem_x509_certificate(mine[2]), [])
     with pytest.raises(verification.VerificationError):
