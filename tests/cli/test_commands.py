@@ -190,7 +190,7 @@ def test_a_bad_option_is_one_line_that_names_it_and_exit_code_2(fedlsa, tmp_path
             ["--out cannot write text.nc/f.png", "text.nc is not a folder"],
         ),
         (["plt"], ["there is no command 'plt'; did you mean 'plot'?"]),
-        (["network", "stat"], ["there is no command 'stat'; did you mean 'start'?"]),
+        (["network", "stat"], ["there is no command 'stat'; did you mean 'status'?"]),
         (["--nonsense"], ["--nonsense"]),
     ],
     ids=" ".join,

@@ -24,6 +24,7 @@ WRITING = [  # with inputs that are not there, which would be the complaint of a
     ("explore", "--copy", "x.py"),
     ("reproduce", "--out", "x"),
     ("network result none", "--out", "x.json"),
+    ("network run none --epsilon 1", "--out", "x.json"),
 ]
 TARGETS = {"--out", "--plot", "--save", "--copy"}  # options that name a file to be written
 

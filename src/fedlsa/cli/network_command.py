@@ -213,8 +213,8 @@ def run(
     from ..network.coordinator import commands as coordinator
 
     asked = run()
-    asked.least(len(Network.load(folder).sites))
     result = _Result(context, out, model, force, json)
+    asked.least(len(Network.load(folder).sites))
     told = (lambda line: print(line, file=sys.stderr)) if json else say
     begun = coordinator.run(folder, asked, detach=detach, say=told)
     if not detach:

@@ -50,6 +50,7 @@ class StartOptions:
         default secure where there are three sites or more
     min_sites : sites of a round; with fewer it changes nothing. By default all of them where masked sums have no noise,
         for sums over two groups of sites tell how they differ, and sites refuse a second group; else half of them
+        (which sites whose own policy asks for no noise refuse too)
     deadline : seconds in which a round must be answered; grace : seconds for which it waits for a site that is away
     participation, participants : how many sites take part in a round, drawn as fl.simulate draws them, as a share or
         as a count; by default all that are present
