@@ -89,7 +89,7 @@ def main(out: Path = IMAGES) -> None:
             )
             wait(lambda: rounds(run) >= 60 or run.over, "60 rounds")
             children[LEAVES].kill()
-            wait(lambda: rounds(run) >= 75 or run.over, "75 rounds")
+            wait(lambda: f"waiting for {LEAVES}" in (run.last_text() or "") or run.over, "a site that is waited for")
             shoot(driver, f"http://127.0.0.1:{network.page_port}/", out, "network-coordinator.png")
             shoot(driver, f"http://127.0.0.1:{site_port}/", out, "network-site.png")
         finally:

@@ -50,6 +50,7 @@ def test_a_child_ends_politely_and_is_started_again(tmp_path):
     assert child.pid not in (None, first)
     child.kill()
     assert child.pid is None
+    assert child.end() == -signal.SIGKILL  # it has ended already
 
 
 def test_a_child_that_will_not_end_is_killed(tmp_path):

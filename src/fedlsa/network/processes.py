@@ -141,10 +141,10 @@ class Child:
             return None
         if self.process.poll() is None:
             self.process.terminate()
-        try:
-            self.process.communicate(timeout=patience)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+            try:
+                self.process.communicate(timeout=patience)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
         return self.process.wait()
 
 

@@ -35,7 +35,8 @@ def line(event: dict[str, Any]) -> str:
         return f"taken up again after {event.get('averages')} rounds"
     if kind != "round":
         site = f"{event['site']}: " if "site" in event else ""
-        return printable(f"{kind}: {site}{event.get('text', '')}", 400)
+        head = "" if kind == "waiting" else f"{kind}: "  # which its text says
+        return printable(f"{head}{site}{event.get('text', '')}", 400)
     done, sites, missing, size, error, up, down, seconds = _cells(event)
     head = f"round {done}" if event.get("averaged") else f"a round in vain ({event.get('round')}: {event.get('why')})"
     away = {"missing": missing if event.get("missing") else ""}
