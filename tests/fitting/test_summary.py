@@ -122,7 +122,7 @@ def test_sites_are_compared_where_their_rows_allow_it(fitted):
     first, *others = fitted.per_site
     tiny = [replace(s, rows=6, degrees_of_freedom=1.0) for s in others]
     small = replace(fitted, per_site=(first, *tiny)).summary().foot
-    assert small[-1] == "Sites: Q is not known, for fewer than two sites have rows enough."
+    assert small[-1] == "Sites: Q is not known, for fewer than two sites have estimates of their own."
     assert not any(text.startswith("Sites") for text in replace(fitted, per_site=(first,)).summary().foot)
 
 

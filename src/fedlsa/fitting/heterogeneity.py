@@ -79,7 +79,7 @@ class CochranQ(Displayed, ReadOnly):
     def line(self) -> str:
         """Q, its p-value and I^2 in a few words."""
         if self.sites < 2:
-            return "Q is not known, for fewer than two sites have rows enough"
+            return "Q is not known, for fewer than two sites have estimates of their own"
         if np.isnan(self.p_value):
             return "Q is not known, for sites are too small"
         how = ", pooled covariances" if self.pooled else ""
