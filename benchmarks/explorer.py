@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 from make_explorer_pictures import explorer, find_chromium, opened
 
-SCENE = Path(__file__).parents[1] / "src" / "fedlsa" / "explore" / "scene.js"
+SCENE = Path(__file__).parents[1] / "src" / "fedlsa" / "pages" / "static" / "scene.js"
 GOALS = {"curves": 150, "agents": 300}  # milliseconds
 SIZES = {"desk": (900, 760, 600), "phone": (390, 844, 260)}  # width, height, height of a view
 TURNS = 3  # of each version, a second long

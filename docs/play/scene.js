@@ -1,1 +1,1 @@
-../../src/fedlsa/explore/scene.js
+../../src/fedlsa/pages/static/scene.js

@@ -1,4 +1,4 @@
-"""The room in which both pages draw (src/fedlsa/explore/scene.js), alone in a browser."""
+"""The room in which both pages draw (src/fedlsa/pages/static/scene.js), alone in a browser."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "src" / "fedlsa" / "explore" / "scene.js"
+SCRIPT = Path(__file__).parents[2] / "src" / "fedlsa" / "pages" / "static" / "scene.js"
 DATA = """rounds => {
   const fall = s => Array.from({length: rounds + 1}, (_, t) => [2 * s ** t, s ** t]);
   const method = (name, s, end) => ({name, end, average: fall(s), walks: fall(s).slice(1).map(
