@@ -10,7 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedlsa.experiments import EXPERIMENTS
+import numpy as np
+import pytest
+
+from fedlsa.experiments import EXPERIMENTS, Scale
+from fedlsa.experiments.cells import compute
 
 
 def test_everything_is_reproduced_and_every_claim_comes_out_as_expected(tmp_path):
@@ -34,3 +38,14 @@ def test_everything_is_reproduced_and_every_claim_comes_out_as_expected(tmp_path
     lines = (tmp_path / "report" / "claims.csv").read_text().splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert len(rows) == sum(len(e.claims) for e in EXPERIMENTS.values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+def test_every_limit_of_the_largest_problems_is_known(preset):
+    """At full size: a quick run has few agents, and never asks for limits of a thousand."""
+    cells = {c for e in EXPERIMENTS.values() for group in e.groups(Scale(preset)).values() for c in group}
+    large = [c for c in cells if c.kind == "limit" and c.columns["agents"] == 1000]
+    assert len(large) >= 40
+    for cell in large:
+        assert not any(np.isnan(v.values).any() for v in compute(cell).values()), cell.text

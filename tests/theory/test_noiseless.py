@@ -1,6 +1,7 @@
 """Problems without noise: every site steps with its own means, and plans are exact in any dimension."""
 
 import importlib
+from fractions import Fraction
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.theory import tuning
-from fedlsa.theory.noiseless import Modes, Powers, modes_of
+from fedlsa.theory.noiseless import Modes, Powers, modes_of, powers_of
 from fedlsa.theory.problem_moments import Moments
 from fedlsa.theory.rounds import groups_of
 from fedlsa.theory.search import MethodErrors
@@ -217,3 +218,17 @@ def test_what_an_equal_problem_knew_may_go_at_any_time(monkeypatch):
     for _ in range(2):
         m = moments_file.moments(problem)
         assert steps_file.local_powers(m) is steps_file.local_powers(m)
+
+
+@pytest.mark.parametrize("eta", [1e-1, 1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("H", [1, 2, 7])
+def test_complex_eigenvalues_keep_their_digits_however_small_the_step_is(eta, H):
+    """kappa by the binomial theorem, in exact fractions: numpy's complex log1p would leave eps / eta of it."""
+    x, y, e = Fraction(3, 8), Fraction(1, 16), Fraction(eta)
+    power, kappa = (Fraction(1), Fraction(0)), (Fraction(0), Fraction(0))
+    for _ in range(H):
+        kappa = (kappa[0] + e * power[0], kappa[1] + e * power[1])
+        real, imaginary = 1 - e * x, -e * y
+        power = (power[0] * real - power[1] * imaginary, power[0] * imaginary + power[1] * real)
+    got = powers_of(np.array([complex(x, y)]), eta, H)[1][0]
+    assert abs(got - complex(*map(float, kappa))) <= 4 * np.finfo(float).eps * eta * H

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expm1, log1p  # of complex numbers to full precision, which NumPy's are not
 
 from ..checks import Floats
 from . import tuning
@@ -32,9 +33,9 @@ def powers_of(value: Factor, eta: Any, H: Any) -> tuple[Factor, Factor]:
     """(1 - eta lambda)^H and kappa = eta sum_{h < H} (1 - eta lambda)^h for eigenvalues of any shape."""
     z = eta * value
     small = np.abs(z) < tuning.LOG1P_BELOW
-    logs = H * np.log1p(-np.where(small, z, 0))
+    logs = H * log1p(-np.where(small, z, 0))
     power = np.where(small, np.exp(logs), (1 - z) ** H)
-    lost = np.where(small, -np.expm1(logs), 1 - power)  # of a component, in a round
+    lost = np.where(small, -expm1(logs), 1 - power)  # of a component, in a round
     zero = value == 0
     return power, np.where(zero, eta * H, lost / np.where(zero, 1, value))
 
