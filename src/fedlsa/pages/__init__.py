@@ -2,6 +2,13 @@
 
 from importlib import resources
 
+SCRIPTS = {"chart": ("axes.js", "chart.js"), "scene": ("scene.js",)}  # by what a page draws, in order
+
+
+def scripts(*wanted: str) -> dict[str, str]:
+    """The scripts of a page by their names, in the order in which it takes them. wanted : "chart", "scene" """
+    return {name: static_text(name) for what in wanted for name in SCRIPTS[what]}
+
 
 def static_text(name: str) -> str:
     """The text of a file under static/."""
