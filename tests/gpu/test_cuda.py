@@ -13,7 +13,7 @@ from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
 
 import fedlsa as fl
 from fedlsa.engine import cuda
-from fedlsa.results.recipe import whole
+from fedlsa.results.recipe import full_text
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
 REAL = not SIMULATED and cuda.available()
@@ -104,7 +104,7 @@ def test_whole_runs_agree_with_the_cpu(name):
     make, algorithm, keywords = CASES[name]
     on_gpu, on_cpu = both(make(), algorithm, 2 * LONGER, **keywords)
     check_agreement((on_gpu, on_cpu), keywords)
-    assert on_gpu.attrs["arguments"] == whole(on_cpu.attrs["arguments"]).replace(f'"{OTHER}"', '"cuda"')
+    assert on_gpu.attrs["arguments"] == full_text(on_cpu.attrs["arguments"]).replace(f'"{OTHER}"', '"cuda"')
 
 
 SPREAD = {

@@ -114,7 +114,7 @@ def agent_paths(
             axes.set_title(title or agent_plane.method_heading(p), **({} if title else _heading_look(p)))
         return ax
     around = 2 * LEFT + GAP * (len(runs) - 1)
-    with theme.own_figure(around + PANEL * len(runs)) as (width, _, em):
+    with theme.new_figure(around + PANEL * len(runs)) as (width, _, em):
         wide = (width - around) / len(runs)
         high = wide * (box[3] - box[2]) / (box[1] - box[0])
         note = textwrap.wrap(caption, int(LETTERS * width / em))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checks import Floats
 from .lines import Chart, ChartRows, Line
-from .theme import INK, METHODS, OTHERS, SOFT, Look
+from .theme import INK, METHODS, OTHERS, SOFT, LineStyle
 
 MOST_POINTS = 101  # of a line
 DIGITS = 3  # of a value; more where an axis shows a small part of its numbers
@@ -53,7 +53,7 @@ def _x_limits(chart: Chart) -> tuple[float, float]:
         low = float(np.nanmin(x[x > 0]))
         room = (high / low) ** 0.03 if high > low else 2.0  # about a single point too
         return low / room, high * room
-    if any(line.look.marker and len(line.x) for line in chart.lines):
+    if any(line.style.marker and len(line.x) for line in chart.lines):
         room = 0.03 * (high - low)
         low, high = low - room, high + room
     return low, high if high > low else low + 1
@@ -66,8 +66,8 @@ def _line(line: Line, x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
         out["band"] = [_numbers(edge[keep], y) for edge in line.band]
     if line.deviation is not None:
         out["deviation"] = _numbers(line.deviation[keep], y)
-    usual, look = Look(), line.look
-    out |= {name: getattr(look, name) for name in vars(look) if getattr(look, name) != getattr(usual, name)}
+    usual, style = LineStyle(), line.style
+    out |= {name: getattr(style, name) for name in vars(style) if getattr(style, name) != getattr(usual, name)}
     more = {"label": _plain(line.label), "name": _plain(line.name), "colour": _colour(line.colour), "steps": line.steps}
     return out | {name: value for name, value in more.items() if value not in ("", "ink", False)}
 

@@ -140,11 +140,11 @@ def exact_curves(
     departures = [first_beyond(e, ceiling) for e in errors]
     shown = [n if at is None else f"{n} diverges" for n, at in zip(labels, departures, strict=True)]
     split, count = checks.boolean("parts", parts), len(exact)
-    whole = [
+    totals = [
         Line(c[x].values / size, e, WHOLE if split else n, colour, dash=dash)
         for c, e, n, (colour, dash) in zip(exact, errors, shown, strokes, strict=True)
     ]
-    predicted = _bias_lines(levels, whole, labels)
+    predicted = _bias_lines(levels, totals, labels)
     seeds: list[list[Line]] = [[] for _ in exact]
     summaries = [summarise_seeds(r, band, x, size) for r in simulated]
     one, many = "Thick: exact. Thin: one simulated seed.", "Thick: exact. Thin: mean over {simulated}; tint"
@@ -158,15 +158,15 @@ def exact_curves(
     chart = Chart([], COSTS[x].replace("bytes", unit), x_scale=scale, ceiling=ceiling)
     if split:
         bottom, bands = _bands(exact, errors, x, size)
-        chart = replace(chart, limits=(bottom, error_limits([replace(chart, lines=whole)])[1]))
+        chart = replace(chart, limits=(bottom, error_limits([replace(chart, lines=totals)])[1]))
         for own in predicted:  # each panel has its own, and the legend above them is one line high
             own[:] = [replace(line, label=PREDICTED.replace("\n", " "), colour=theme.INK) for line in own]
         charts = [
-            replace(chart, lines=[*bands[i], whole[i], *predicted[i], *seeds[i]], title=n, title_colour=strokes[i][0])
+            replace(chart, lines=[*bands[i], totals[i], *predicted[i], *seeds[i]], title=n, title_colour=strokes[i][0])
             for i, n in enumerate(shown)
         ]
     else:
-        charts = [replace(chart, lines=[*whole, *(line for own in (*predicted, *seeds) for line in own)])]
+        charts = [replace(chart, lines=[*totals, *(line for own in (*predicted, *seeds) for line in own)])]
     origin = {"curves": [dict(c.attrs) for c in exact], "versions": recipe.versions()}
     return draw_charts(
         [charts],
@@ -186,15 +186,15 @@ def _bands(
     """The parts of each error, one on the other, down to below the smallest error or the smallest part that lasts."""
     if any("drift" not in c for c in exact):
         raise ArgumentError("parts must be False along trajectories, whose errors are not split; got True")
-    stacked = [np.cumsum([c[part].values for part in theme.PARTS], axis=0) for c in exact]
+    stacked = [np.cumsum([c[part].values for part in theme.ERROR_PARTS], axis=0) for c in exact]
     seen = np.concatenate([*errors, *(s[:, -1] for s in stacked)])
     least = min(e.min(initial=math.inf, where=e > 0) for e in errors)
     least = least if least < math.inf else 1.0  # nothing is off
     bottom = float(seen.min(initial=least, where=seen > SMALL_BAND * least)) / 3  # there is room for the lowest band
     out = []
-    for c, whole in zip(exact, stacked, strict=True):
-        edges = np.maximum(np.concatenate([np.zeros((1, whole.shape[1])), whole]), bottom)
-        named = zip(theme.PARTS.items(), edges[:-1], edges[1:], strict=True)
+    for c, sums in zip(exact, stacked, strict=True):
+        edges = np.maximum(np.concatenate([np.zeros((1, sums.shape[1])), sums]), bottom)
+        named = zip(theme.ERROR_PARTS.items(), edges[:-1], edges[1:], strict=True)
         at = c[x].values / size
         out.append([Line(at, high, part, colour, "part", band=(low, high)) for (part, colour), low, high in named])
     return bottom, out

@@ -66,7 +66,7 @@ def coefficients(
         return ax
     d = len(fit.names)
     height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= MAX_NAMED else 6.8 / d))
-    with theme.own_figure(WIDTH) as (width, _, em):
+    with theme.new_figure(WIDTH) as (width, _, em):
         figure = theme.matplotlib().figure.Figure(figsize=(width, em * height), layout="constrained")
         parts = [] if np.isnan([*fit.error.values()]).any() else [PARTS_HEIGHT]  # without a run there are none
         rest = height - HEADER - sum(parts) - SITES_HEIGHT  # a tall list of coefficients leaves room below the sites
@@ -246,7 +246,7 @@ def forest(
         return ax
     N = len(rows.names)
     each = 0.25 if N <= WITH_NUMBERS else 0.17 if N <= MAX_NAMED_SITES else 8.0 / N
-    with theme.own_figure(WIDTH) as (width, _, em):
+    with theme.new_figure(WIDTH) as (width, _, em):
         figure = theme.matplotlib().figure.Figure(figsize=(width, em * (1.5 + each * (N + 1.5))), layout="constrained")
         axes = figure.subplots()
         _draw(axes, rows, title)

@@ -16,8 +16,8 @@ from ..algorithms import PowerStep
 from ..checks import Floats
 from ..problems.system import name_start
 from ..results import recipe
-from ..results.recipe import whole
-from .theme import INK, METHOD_MARKERS, METHODS, ROLES, Look
+from ..results.recipe import full_text
+from .theme import INK, METHOD_MARKERS, METHODS, ROLES, LineStyle
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -60,10 +60,10 @@ class Line:
     name: str = ""
 
     @property
-    def look(self) -> Look:
+    def style(self) -> LineStyle:
         """How it is drawn."""
-        own = {"dash": self.dash, "marker": self.marker, "width": self.width, "size": self.size}
-        return replace(ROLES[self.role], **{name: value for name, value in own.items() if value})  # type: ignore[arg-type]
+        given = {"dash": self.dash, "marker": self.marker, "width": self.width, "size": self.size}
+        return replace(ROLES[self.role], **{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,7 +309,7 @@ def settings(result: xr.Dataset) -> dict[str, Any]:
     facts |= {k: v for k, v in method.items() if k not in ("name", "repr", "module", "qualname")}
     share, count = facts.pop("participation", None), facts.pop("participants", None)
     facts["participation"] = f"participation {share:g}" if share else f"{count} participants" if count else None
-    facts["sampling"] = _sampling(whole(result.attrs["sampling"]))
+    facts["sampling"] = _sampling(full_text(result.attrs["sampling"]))
     facts["problem"] = _problem(result)
     facts["start"] = start(result)
     return facts

@@ -61,7 +61,7 @@ def draw_charts(
         return _draw_into(ax, charts, title, legend, [heading, *notes])
     high, wide = len(rows), max(map(len, rows))
     lines = [line for chart in charts for line in chart.lines]
-    with theme.own_figure(wide * panel[0], many=high * wide > 2) as (width, tall, em):
+    with theme.new_figure(wide * panel[0], many=high * wide > 2) as (width, tall, em):
         letters = (width - 2 * EDGE) / em
         entries = _legend_entries(lines) if legend else {}
         columns = _legend_columns(list(entries), letters)
@@ -144,7 +144,7 @@ def _legend_entries(lines: Sequence[Line]) -> dict[str, Any]:
         if line.label and line.label not in entries:
             colour = line.colour if len(colours[line.label]) == 1 else theme.SOFT
             if line.role in BANDS:
-                entries[line.label] = matplotlib.patches.Patch(color=colour, alpha=line.look.opacity, linewidth=0)
+                entries[line.label] = matplotlib.patches.Patch(color=colour, alpha=line.style.opacity, linewidth=0)
             else:
                 entries[line.label] = matplotlib.lines.Line2D([], [], **_look(line, colour))
     return entries
@@ -166,7 +166,7 @@ def _end(lines: Sequence[Line], label: str, ceiling: float) -> float:
 
 
 def _look(line: Line, colour: str) -> dict[str, Any]:
-    look = line.look
+    look = line.style
     marker = theme.MARKERS[look.marker] if look.marker else ""
     fill = {"markerfacecolor": "white"} if look.hollow else {}
     larger = theme.stroke()
@@ -184,7 +184,7 @@ def draw_line(axes: Axes, line: Line, ceiling: float = np.inf) -> None:
     top = OUT_OF_SIGHT * ceiling
     if line.band is not None:
         low, high = (np.minimum(edge, top) for edge in line.band)
-        label, alpha = (line.label, line.look.opacity) if line.role in BANDS else (None, theme.ROLES["tint"].opacity)
+        label, alpha = (line.label, line.style.opacity) if line.role in BANDS else (None, theme.ROLES["tint"].opacity)
         axes.fill_between(line.x, low, high, color=line.colour, alpha=alpha, linewidth=0, zorder=2, label=label)
     y = np.minimum(line.y, top)
     if line.role not in BANDS and len(line.x):  # without points there is only its entry in the legend
@@ -223,7 +223,7 @@ def _scale_costs(axes: Axes, chart: Chart, start: float, end: float) -> None:
     """The axis of costs: linear, logarithmic, or logarithmic after the first cost where costs start at 0."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-    marked = any(line.look.marker and line.role in ("marks", "joined") for line in chart.lines)
+    marked = any(line.style.marker and line.role in ("marks", "joined") for line in chart.lines)
     axes.set_xlim(start, end if end > start else start + 1)
     if chart.x_scale == "log" and start > 0:
         axes.set_xscale("log")
@@ -242,8 +242,8 @@ def _scale_costs(axes: Axes, chart: Chart, start: float, end: float) -> None:
     else:
         inches = axes.get_window_extent().width / axes.figure.dpi
         ticks = max(3, int(TICKS * inches * theme.TEXT / theme.text_size()))
-        whole = all((line.x == np.rint(line.x)).all() for line in chart.lines)
-        axes.xaxis.set_major_locator(MaxNLocator(ticks, steps=(1, 2, 2.5, 5, 10), integer=whole))
+        integer = all((line.x == np.rint(line.x)).all() for line in chart.lines)
+        axes.xaxis.set_major_locator(MaxNLocator(ticks, steps=(1, 2, 2.5, 5, 10), integer=integer))
         if marked:
             axes.set_xlim(start - 0.6, end + 0.6)
         if chart.x_ticks is not None:

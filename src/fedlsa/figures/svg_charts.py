@@ -115,7 +115,7 @@ def _symbol(chart: Chart, limits: tuple[float, float]) -> tuple[str, str]:
     parts.append(f'<text class="a" {below}>{escape(chart.x)}</text>')
     parts.append(f'<text class="a" x="300" y="1100">{escape(chart.y)}</text>')
     parts.append(f'<svg x="{LEFT}" y="{TOP}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}">')
-    parts += [_drawn(line, x, y) for line in sorted(chart.lines, key=lambda line: line.look.layer) if len(line.x)]
+    parts += [_drawn(line, x, y) for line in sorted(chart.lines, key=lambda line: line.style.layer) if len(line.x)]
     if chart.corner:
         parts.append(f'<text x="400" y="{PLOT_HEIGHT - 500}">{escape(chart.corner)}</text>')
     return f'data-x="{x.described}" data-y="{y.described}"', "".join([*parts, "</svg>"])
@@ -128,14 +128,14 @@ def _x_axis(chart: Chart) -> Scaled:
         low = float(np.nanmin(positive[positive > 0]))
         room = (high / low) ** 0.03 if high > low else 2.0  # about a single point too
         return Scaled("log", low / room, high * room, PLOT_WIDTH)
-    marked = any(line.look.marker and len(line.x) for line in chart.lines)
+    marked = any(line.style.marker and len(line.x) for line in chart.lines)
     room = 0.6 if marked else 0.0
     return Scaled("linear", low - room, high + room if high + room > low - room else low + 1, PLOT_WIDTH)
 
 
 def _drawn(line: Line, x: Scaled, y: Scaled) -> str:
     """A line with its band, its error bars and its marks; its points stand in the path of class l, seen or not."""
-    look, parts = line.look, []
+    style, parts = line.style, []
     if line.band is not None:
         keep = _some(len(line.x), MOST_BAND_POINTS)
         low, high = (edge[keep] for edge in line.band)
@@ -151,18 +151,18 @@ def _drawn(line: Line, x: Scaled, y: Scaled) -> str:
     if line.steps:  # each value holds until the next
         X, Y = np.repeat(X, 2)[1:], np.repeat(Y, 2)[:-1]
     path = _path(x.units(X), y, Y)
-    drawn = f' stroke-dasharray="{DASHES[look.dash]}"' if look.dash in DASHES else ""
+    drawn = f' stroke-dasharray="{DASHES[style.dash]}"' if style.dash in DASHES else ""
     name = escape(_plain(line.name or line.label))
     named = f' data-n="{name}"' if name else ""
-    hidden = ' stroke="none"' if look.dash == "none" else ""
+    hidden = ' stroke="none"' if style.dash == "none" else ""
     if path:
         kind = "p" if hidden else "l"
         parts.append(f'<path class="{kind}"{named} d="{path}"{drawn}{hidden}/>')
-    if look.marker:
-        hollow = "h" if look.hollow else "m"
-        shapes = "".join(_mark(look.marker, 55 * look.size, X, Y) for X, Y in _places(x, y, line))
+    if style.marker:
+        hollow = "h" if style.hollow else "m"
+        shapes = "".join(_mark(style.marker, 55 * style.size, X, Y) for X, Y in _places(x, y, line))
         parts.append(f'<path class="{hollow}" d="{shapes}"/>' if shapes else "")
-    return f'<g style="--c:{_colour(line.colour)};--w:{round(90 * look.width)}">{"".join(parts)}</g>'
+    return f'<g style="--c:{_colour(line.colour)};--w:{round(90 * style.width)}">{"".join(parts)}</g>'
 
 
 def _some(count: int, most: int) -> Floats:
@@ -219,14 +219,14 @@ def _legend(lines: Sequence[Line]) -> str:
     entries: dict[str, str] = {}
     for line in lines:
         if line.label and line.label not in entries:
-            look = line.look
-            dash = f' stroke-dasharray="{DASHES[look.dash]}"' if look.dash in DASHES else ""
-            drawn = "" if look.dash == "none" else f'<path class="l" d="M0,600h2400"{dash}/>'
+            style = line.style
+            dash = f' stroke-dasharray="{DASHES[style.dash]}"' if style.dash in DASHES else ""
+            drawn = "" if style.dash == "none" else f'<path class="l" d="M0,600h2400"{dash}/>'
             if line.role == "tint":
                 drawn = '<path class="b" d="M0,0h2400v1200h-2400z"/>'
-            if look.marker:
-                drawn += f'<path class="{"h" if look.hollow else "m"}" d="{_mark(look.marker, 330, 1200, 600)}"/>'
-            own = f"--c:{_colour(line.colour)};--w:{round(110 * look.width)}"
+            if style.marker:
+                drawn += f'<path class="{"h" if style.hollow else "m"}" d="{_mark(style.marker, 330, 1200, 600)}"/>'
+            own = f"--c:{_colour(line.colour)};--w:{round(110 * style.width)}"
             entries[line.label] = (
                 f'<span><svg viewBox="0 0 2400 1200" style="{own}" aria-hidden="true">{drawn}</svg>'
                 f"{escape(_plain(line.label))}</span>"

@@ -16,7 +16,7 @@ from .. import checks
 from ..errors import MissingExtraError
 
 INK, SOFT, FAINT = "#222222", "#666666", "#e4e4e4"
-PARTS = {"noise": "#8c6bb1", "drift": "#e69f00", "start": "#9a9a9a"}  # of an error, from the bottom
+ERROR_PARTS = {"noise": "#8c6bb1", "drift": "#e69f00", "start": "#9a9a9a"}  # of an error, from the bottom
 METHODS = {"FedLSA": "#d55e00", "SCAFFLSA": "#0072b2", "Scaffnew": "#009e73"}
 OTHERS = ("#cc79a7", "#e69f00", "#56b4e9", "#000000")
 SEQUENCE = ("#440154", "#31688e", "#35a06b", "#d9a400")  # dark to light, in grey print too: from small to large
@@ -36,7 +36,7 @@ TWIN_DASHES = ("solid", "dashdot", "dotted", "dashdotdot")  # of several runs of
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """How a line is drawn. dash : of DASHES; marker : of MARKERS, or "" for none; layer : higher lies on top."""
 
     dash: str = "solid"
@@ -49,21 +49,21 @@ class Look:
 
 
 ROLES = {  # what a line can be in a figure
-    "curve": Look(),
-    "seeds": Look(width=0.7, layer=6),  # their mean, on the exact curve
-    "expectation": Look(width=0.6, layer=6),  # exact, on the mean of seeds
-    "diverged": Look(width=0.7, opacity=0.7, layer=3),
-    "departure": Look("none", marker="cross", layer=6),  # where a run that diverges leaves the figure
-    "prediction": Look("dashed", 1.2, layer=5),
-    "bound": Look("dashed", layer=3),
-    "second bound": Look("dotted", layer=3),
-    "guide": Look("dotted", 1.2, layer=2),  # a slope to compare with
-    "law": Look(width=1.2, layer=3),  # fitted to marks
-    "tint": Look("none", opacity=0.2),  # its band alone
-    "part": Look("none", opacity=0.4),  # of an error: the same, where bands stand on one another
-    "samples": Look("none", marker="circle", size=3.6, hollow=True, layer=6),  # simulated values on a curve
-    "marks": Look("none", marker="circle"),
-    "joined": Look(width=1.2, marker="circle"),
+    "curve": LineStyle(),
+    "seeds": LineStyle(width=0.7, layer=6),  # their mean, on the exact curve
+    "expectation": LineStyle(width=0.6, layer=6),  # exact, on the mean of seeds
+    "diverged": LineStyle(width=0.7, opacity=0.7, layer=3),
+    "departure": LineStyle("none", marker="cross", layer=6),  # where a run that diverges leaves the figure
+    "prediction": LineStyle("dashed", 1.2, layer=5),
+    "bound": LineStyle("dashed", layer=3),
+    "second bound": LineStyle("dotted", layer=3),
+    "guide": LineStyle("dotted", 1.2, layer=2),  # a slope to compare with
+    "law": LineStyle(width=1.2, layer=3),  # fitted to marks
+    "tint": LineStyle("none", opacity=0.2),  # its band alone
+    "part": LineStyle("none", opacity=0.4),  # of an error: the same, where bands stand on one another
+    "samples": LineStyle("none", marker="circle", size=3.6, hollow=True, layer=6),  # simulated values on a curve
+    "marks": LineStyle("none", marker="circle"),
+    "joined": LineStyle(width=1.2, marker="circle"),
 }
 
 # Of each style: the width of a figure in inches, and the size of its text in points, alone and in many panels. Small
@@ -142,7 +142,7 @@ def _sizes(name: str, many: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def own_figure(width: float, many: bool = False) -> Iterator[tuple[float, float, float]]:
+def new_figure(width: float, many: bool = False) -> Iterator[tuple[float, float, float]]:
     """The style in force, for a figure of our own: its width, and how much higher and larger of text it is than one for
     a notebook, which is `width` inches wide. many : whether it has many panels"""
     name = _style.get()

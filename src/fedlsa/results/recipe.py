@@ -57,7 +57,7 @@ def text(value: Any) -> str:
 def value(text: str | LongText) -> Any:
     """The inverse of `text`, up to tuples, which come back as lists."""
     try:
-        return json.loads(whole(text), object_hook=_decode)
+        return json.loads(full_text(text), object_hook=_decode)
     except (ValueError, TypeError) as error:
         raise ArgumentError(f"a recipe must be JSON text as results hold it; got {checks.show(text)}") from error
 
@@ -92,7 +92,7 @@ def problem_text(problem: Problem, *, with_data: bool = False) -> str:
 
 def missing(stored_text: str | LongText) -> str | None:
     """What a result whose problem has this text cannot be run again without; None where it holds the problem."""
-    if whole(stored_text).startswith('{"embedded": true'):  # told without reading its arrays
+    if full_text(stored_text).startswith('{"embedded": true'):  # told without reading its arrays
         return None
     stored = value(stored_text)
     if stored["embedded"]:
@@ -287,6 +287,6 @@ def abridged(attributes: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def whole(text: Any) -> Any:
+def full_text(text: Any) -> Any:
     """A text as it is, long or not."""
     return text.text if isinstance(text, LongText) else text

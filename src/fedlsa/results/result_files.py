@@ -23,7 +23,7 @@ from .. import checks, files
 from ..errors import ArgumentError, FedLSAError, ResultFileError
 from ..problems import Problem
 from . import recipe, sweeps
-from .recipe import abridged, whole
+from .recipe import abridged, full_text
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -71,7 +71,7 @@ def write(dataset: xr.Dataset, path: str | os.PathLike[str], command: str | None
     if odd := [name for name in dataset.variables if not isinstance(name, str)]:
         raise ArgumentError(f"variables of a dataset must have texts for names; got {odd[0]!r}")
     try:
-        content = _encoded(dataset, command or str(whole(dataset.attrs.get("command", ""))))
+        content = _encoded(dataset, command or str(full_text(dataset.attrs.get("command", ""))))
     except FedLSAError:
         raise
     except (TypeError, ValueError) as error:  # of HDF5: texts with a zero byte, names such as "."
@@ -258,7 +258,7 @@ def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
     )
     for name, variable in out.variables.items():
         variable.attrs = next((dict(c[name].attrs) for c in curves if name in c), {})  # psi: of those who have it
-    own = {k: [str(whole(c.attrs.get(k, ""))) for c in curves] for k in ("algorithm", "sampling", "moments")}
+    own = {k: [str(full_text(c.attrs.get(k, ""))) for c in curves] for k in ("algorithm", "sampling", "moments")}
     out.attrs = {k: curves[0].attrs[k] for k in OF_THE_PROBLEM} | own
     out.attrs |= {"command": command or "", "versions": recipe.text(recipe.versions())}
     return out
