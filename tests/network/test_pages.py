@@ -17,10 +17,11 @@ from fedlsa.errors import ArgumentError, NetworkError
 from fedlsa.network.coordinator import run_summary
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
-from fedlsa.network.pages import http_pages
+from fedlsa.network.pages import page_state
 from fedlsa.network.pages.coordinator_state import CoordinatorState
 from fedlsa.network.pages.site_state import SiteState
 from fedlsa.network.site.policy import Policy
+from fedlsa.pages import web_server
 from fedlsa.theory.privacy import epsilon_of
 
 SECRETS = ("BEGIN", "PRIVATE", "theta")
@@ -296,7 +297,7 @@ def test_metrics_are_in_the_exposition_format(network):
 
 
 def test_labels_cannot_break_out_of_their_quotes():
-    text = http_pages.exposition([("fedlsa_x", "a\\b\nc", [({"site": 'o"} 1\nfedlsa_forged 2\\'}, 1.0)])])
+    text = page_state.exposition([("fedlsa_x", "a\\b\nc", [({"site": 'o"} 1\nfedlsa_forged 2\\'}, 1.0)])])
     assert len(text.splitlines()) == 3
     assert set(parse_exposition(text)) == {"fedlsa_x"}
 
@@ -491,14 +492,14 @@ def test_numbers_and_localhost_are_allowed(network, host):
 def test_silent_slow_and_oversized_clients_do_not_keep_others_out(page, monkeypatch):
     """Three times as many connections as there are places, none of which ever asks anything."""
     silent = [
-        socket.create_connection(("127.0.0.1", page.port), timeout=60) for _ in range(3 * http_pages.MAX_CONNECTIONS)
+        socket.create_connection(("127.0.0.1", page.port), timeout=60) for _ in range(3 * web_server.MAX_CONNECTIONS)
     ]
     for k, link in enumerate(silent):
         if k % 2:
             link.sendall(b"GET /state.json HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")  # and never goes on
     for _ in range(5):
         assert get(page, "/health")[0] == 200
-    assert len(page._server.connected) <= http_pages.MAX_CONNECTIONS
+    assert len(page._server.connected) <= web_server.MAX_CONNECTIONS
     with contextlib.suppress(ConnectionResetError):
         assert silent[0].recv(10) == b""  # the oldest were let go
     for link in silent:
@@ -517,7 +518,7 @@ def until_closed(link, part, times, pause):
 
 
 def test_a_request_has_its_time_however_slowly_it_comes(network, monkeypatch):
-    monkeypatch.setattr(http_pages, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(web_server, "REQUEST_SECONDS", 1.0)
     shown = CoordinatorState(network, lambda: SITES).show(0)
     with socket.create_connection(("127.0.0.1", shown.port), timeout=60) as link:
         # a byte every tenth of a second would keep a limit per read waiting for ever

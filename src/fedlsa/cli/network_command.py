@@ -17,7 +17,7 @@ from ..network import audit as audit_log
 from ..network.coordinator import runs
 from ..network.disk import write_json
 from ..network.folder.config import Network, SiteFolder
-from ..network.pages.http_pages import PagePlace
+from ..network.pages.page_state import PagePlace
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
 from ..network.site import ledger as site_ledger
 from ..network.site import policy

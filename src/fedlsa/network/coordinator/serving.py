@@ -31,7 +31,7 @@ from ..carriers.signed import SignedTransport
 from ..folder.certificates import check_site, expires
 from ..folder.config import Network, read_file, warn_daily
 from ..pages.coordinator_state import CoordinatorState
-from ..pages.http_pages import PagePlace, announce
+from ..pages.page_state import PagePlace, announce
 from ..processes import bracketed, check_stamp, only_one, reporting, until_ended
 from .agreement import Transport
 from .run_loop import complete_run

@@ -14,7 +14,7 @@ from ..coordinator.runs import all_runs
 from ..disk import read_json
 from ..folder.config import Network, certificate_warnings
 from ..protocol.codec import printable
-from .http_pages import Families, PageState
+from .page_state import Families, PageState
 
 CERTIFICATES_POLL = 60.0  # seconds
 OTHER_RUNS = 12

@@ -16,7 +16,7 @@ from ..protocol.codec import printable
 from ..site.ledger import Ledger, epsilon_spent
 from ..site.policy import Policy, explain, waiting
 from ..store import ChainHead
-from .http_pages import Families, PageState
+from .page_state import Families, PageState
 
 SHOWN_ENTRIES = 80
 SHOWN_RESULTS = 20

@@ -14,7 +14,7 @@ from ..carriers import installed_carrier
 from ..carriers.grpc_site import SiteKeys, SiteLink
 from ..carriers.signed import SignedSite
 from ..folder.config import SiteFolder, warn_daily
-from ..pages.http_pages import PagePlace, announce
+from ..pages.page_state import PagePlace, announce
 from ..pages.site_state import SiteState
 from ..processes import bracketed, only_one, reporting, until_ended
 from .facts import check
