@@ -21,7 +21,7 @@ from fedlsa.theory.planner import Plan
 NOT_DRAWING = {"predicted_bias", "save", "style"}
 WIDTHS = {"paper": 5.5, "slide": 10.0}
 SMALLEST = {"paper": 8.0, "slide": 12.4, "notebook": 6.9}  # points of text
-LEGENDS = {"error_curves", "exact_curves", "bound_and_curve", "trade_off", "coefficients", "forest"}
+LEGENDS = {"agent_paths", "error_curves", "exact_curves", "bound_and_curve", "trade_off", "coefficients", "forest"}
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,9 @@
-"""Figures on disk: whole or not at all, the same bytes for the same figure, with how they were made."""
+"""Figures on disk: whole or not at all, with how they were made."""
 
 import sys
 
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 from test_error_curves import a_result
 
@@ -14,42 +13,12 @@ from fedlsa.errors import ArgumentTypeError, FedLSAError, MissingExtraError, Res
 SUFFIXES = [".png", ".pdf", ".svg"]
 
 
-@pytest.mark.parametrize("suffix", [*SUFFIXES, ".PNG"])
-def test_equal_results_give_equal_files(tmp_path, suffix):
-    for name in ("one", "two"):
-        figure = figures.error_curves([a_result()], bias=0.1, title="Twice")
-        figures.save(figure, tmp_path / (name + suffix), command="fedlsa plot a.nc")
-    one, two = ((tmp_path / (name + suffix)).read_bytes() for name in ("one", "two"))
-    assert one == two
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["one" + suffix, "two" + suffix]
-
-
-class Rounding(ConstrainedLayoutEngine):
-    """A layout whose last bits depend on what came before, as those of a long process may."""
-
-    def execute(self, fig):
-        super().execute(fig)
-        for axes in fig.axes:
-            left, bottom, width, height = axes.get_position(original=True).bounds
-            axes.set_position([left, bottom * (1 + self.off), width, height])
-            axes.set_in_layout(True)
-
-
-def test_the_last_bits_of_a_layout_are_not_in_the_file(tmp_path):
-    for off in (0.0, 1e-12):
-        figure = figures.error_curves([a_result()])
-        engine = Rounding(**figure.get_layout_engine().get())
-        engine.off = off
-        figure.set_layout_engine(engine)
-        figures.save(figure, tmp_path / f"{off}.pdf")
-        assert figure.get_layout_engine() is engine
-    assert (tmp_path / "0.0.pdf").read_bytes() == (tmp_path / "1e-12.pdf").read_bytes()
-
-
 def test_a_file_says_how_it_was_made(tmp_path):
     figure = figures.error_curves(a_result())
     for suffix in SUFFIXES:
         figures.save(figure, tmp_path / f"f{suffix}", command="fedlsa plot a.nc")
+    figures.save(figure, tmp_path / "f.PNG")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["f.PNG", "f.pdf", "f.png", "f.svg"]
     with Image.open(tmp_path / "f.png") as image:
         text = image.text
     assert text["Source"] == "fedlsa plot a.nc"

@@ -37,7 +37,8 @@ def near(found, wanted):
 
 
 def words(figure):
-    return "\n".join(t.get_text() for thing in (figure, *figure.axes) for t in thing.texts)
+    legend = [t.get_text() for one in figure.legends for t in one.get_texts()]
+    return "\n".join([*legend, *(t.get_text() for thing in (figure, *figure.axes) for t in thing.texts)])
 
 
 def test_axes_are_orthonormal_and_principal():
@@ -84,14 +85,16 @@ def test_the_figure_shows_the_average_the_solution_and_the_fixed_point(problem, 
         near(drawn(axes, "average"), plane.project(run.theta))
         near(drawn(axes, "round begins")[0], plane.project(run.theta[3]))
         near(drawn(axes, "round ends")[0], plane.project(run.theta[4]))
-        np.testing.assert_array_equal(drawn(axes, "solution"), [[0, 0]])
+        np.testing.assert_array_equal(drawn(axes, "θ⋆"), [[0, 0]])
         curves = [np.array(line.get_data()).T for line in axes.get_lines()]
         for path in plane.project(run.local[3]):
             assert any(c.shape == path.shape and np.allclose(c, path, **ROUNDING) for c in curves)
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
     end = problem.theta_star + fl.theory.bias(problem, 0.05, 100)
-    np.testing.assert_allclose(drawn(figure.axes[0], "fixed point")[0], plane.project(end))
-    assert "fixed point" not in {line.get_label() for line in figure.axes[1].get_lines()}
+    np.testing.assert_allclose(drawn(figure.axes[0], "fixed point θ⋆ + bias")[0], plane.project(end))
+    assert not any("fixed point" in line.get_label() for line in figure.axes[1].get_lines())
+    for c in range(3):
+        near(drawn(figure.axes[0], f"agent {c + 1}")[0], plane.project(problem.theta_star_local[c]))
     for text in ("Drift", "θ⋆", "agent 1", "agent 3", "θ⋆ + bias", "round 4", "the 3 agents"):
         assert text in words(figure)
     error = np.linalg.norm(runs[0].theta[4] - problem.theta_star)
@@ -108,16 +111,13 @@ def test_no_fixed_point_is_claimed_where_there_is_none_and_what_runs_away_is_cut
     assert max(map(abs, (*figure.axes[0].get_xlim(), *figure.axes[0].get_ylim()))) < 20
 
 
-def test_many_agents_are_not_named_one_by_one_and_equal_figures_give_equal_files(tmp_path):
+def test_many_agents_are_not_named_one_by_one():
     ring, methods = fl.problems.ring(50), (fl.FedLSA(0.05, 100), fl.SCAFFLSA(0.05, 100))
     runs = [round_paths(ring, method, rounds=3, points=10) for method in methods]
-    for name in ("one.png", "two.png"):
-        figure = figures.agent_paths(*runs, round=2)
-        figures.save(figure, tmp_path / name)
+    figure = figures.agent_paths(*runs, round=2)
     assert "agent 1" not in words(figure)
     assert "Circles: own solutions." in words(figure)
-    assert "Cross: fixed point, θ⋆ + bias." in words(figure).replace("\n", " ")
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
+    assert words(figure).count("agents\n") == words(figure).count("fixed point") == 1
 
 
 def test_wrong_arguments_are_named(runs):

@@ -53,7 +53,7 @@ class Outputs:
         check_writable(option, path)
 
     def save(self, path: Path | None, save: Callable[[Path], Any]) -> None:
-        """Save something where it was asked for; without `force` no other content is ever replaced."""
+        """Save data where it was asked for; without `force` no other content is ever replaced."""
         if path is None:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,8 +72,14 @@ class Outputs:
         self.save(path, lambda target: write_bytes(target, content, "the table"))
 
     def draw(self, path: Path | None, draw: Callable[[], Any]) -> None:
-        """Draw a figure only where it was asked for; it remembers the command that drew it."""
-        self.save(path, lambda target: figures.save(draw(), target, command=self.command))
+        """Draw a figure only where it was asked for; it remembers the command that drew it.
+
+        One that this very command has drawn is drawn again: equal figures may differ in the last bits of their layout.
+        """
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figures.save(draw(), path, command=self.command)
+            self.saved.append(path)
 
     def print_saved(self) -> None:
         """Say what was saved."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
-    from .agent_paths_figure import agent_paths as agent_paths
+    from .agent_plane import agent_paths as agent_paths
     from .agent_plane import predicted_bias as predicted_bias
     from .cost_curves import bound_and_curve as bound_and_curve
     from .cost_curves import error_curves as error_curves

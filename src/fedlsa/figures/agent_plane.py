@@ -1,4 +1,4 @@
-"""What every picture of the agents' paths shares: the plane, its limits, colours, and the words around a panel.
+"""Where the agents go: their paths within a round, in the plane in which their own solutions differ most.
 
 The plane passes through theta_star; its axes are the first two principal directions of theta_star_c - theta_star,
 weighted as the agents are. Agents without a solution of their own have no say in it, but their paths are drawn.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -23,6 +23,12 @@ from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, Sampling
 from . import theme
+from .drawing_checks import checked
+from .lines import Chart, Line
+from .matplotlib_figures import Drawn, draw_charts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # What theory says about a result: the drift, ||bias||^2, at which FedLSA must stall.
 
@@ -60,6 +66,7 @@ def limit_bias(p: Problem, a: Algorithm) -> Floats | None:
         return None
 
 
+PANEL = 3.5  # inches, of a panel: two are as wide as a page
 MAX_NAMED_AGENTS = 6  # agents, or groups of equal ones, that get a colour and a name each
 AGENT_COLOURS = ("#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#8c6bb1", "#7f7f7f")
 COLOUR_WHEEL = (
@@ -143,13 +150,7 @@ def names_agents(problem: Problem) -> bool:
     return problem.n_agents <= MAX_NAMED_AGENTS
 
 
-def method_colour(p: Paths) -> str:
-    """The colour of the method."""
-    name = type(p.algorithm).__name__
-    return theme.colour(name, [name])
-
-
-def agent_colours(problem: Problem, plane: Plane) -> list[Any]:
+def agent_colours(problem: Problem, plane: Plane) -> list[str]:
     """A colour for each agent: of its group, if groups of equal agents are few, else by where its own solution lies."""
     if names_agents(problem):
         return list(AGENT_COLOURS[: problem.n_agents])
@@ -157,9 +158,10 @@ def agent_colours(problem: Problem, plane: Plane) -> list[Any]:
     if group.max() < MAX_NAMED_AGENTS:
         return [AGENT_COLOURS[g] for g in group]
     x, y = plane.project(problem.theta_star_local).T
-    turn = np.nan_to_num(np.arctan2(y, x)) / (2 * np.pi) % 1
-    wheel = theme.matplotlib().colors.LinearSegmentedColormap.from_list("directions", COLOUR_WHEEL)
-    return [wheel(v) for v in turn]
+    angle = np.nan_to_num(np.arctan2(y, x)) / (2 * np.pi) % 1
+    colors = theme.matplotlib().colors
+    wheel = colors.LinearSegmentedColormap.from_list("directions", COLOUR_WHEEL)
+    return [colors.to_hex(wheel(v)) for v in angle]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
@@ -207,15 +209,82 @@ def method_heading(p: Paths) -> str:
     return f"{type(a).__name__}  ({', '.join(inside)})" if inside else type(a).__name__
 
 
-def caption(p: Paths, plane: Plane, when: str) -> str:
-    """What is drawn. when : the agents' curves are"""
-    curves = "Curve: the agent" if p.problem.n_agents == 1 else f"Curves: the {p.problem.n_agents} agents"
-    text = f"Circles: own solutions.  {curves} during {when}.  Line with dots: their average, round after round."
-    return f"{text}  {plane_words(plane)}".rstrip()
-
-
 def plane_words(plane: Plane) -> str:
     """How much of the agents' differences the plane shows, where it may not be all."""
     if len(plane.origin) == 2 or math.isnan(plane.share):
         return ""
     return f"Plane: {100 * plane.share:.0f} % of how own solutions differ."
+
+
+ARROW_LENGTH = 0.01  # of a panel's width: path that gives an arrow its direction; a shorter path gets none
+
+
+@checked
+def agent_paths(
+    *paths: Paths,
+    round: int = 1,
+    title: str | None = None,
+    legend: bool = True,
+    ax: Axes | Sequence[Axes] | None = None,
+) -> Drawn:
+    """The agents' paths within one round and the path of their average over all, a panel for each of `paths`.
+
+    paths : from `fedlsa.engine.paths.round_paths`, all on one problem (FedLSA and SCAFFLSA, say)
+    round : the round whose inside is shown, 1 for the first
+    """
+    runs = checked_paths(paths)
+    round = checks.integer("round", round, at_least=1, at_most=min(p.rounds for p in runs))
+    problem = runs[0].problem
+    plane = plane_of(problem, [p.theta[0] for p in runs])
+    box, colours = view_box(runs, plane, [round]), agent_colours(problem, plane)
+    charts = [_chart(p, plane, round, colours, box) for p in runs]
+    who = "the agent" if problem.n_agents == 1 else f"the {problem.n_agents} agents"
+    words = f"Circles: own solutions.  Arrows: {who} during round {round}.  {plane_words(plane)}".rstrip()
+    return draw_charts(
+        [charts],
+        title=title,
+        notes=[*(f"{type(p.algorithm).__name__}, {round_summary(p, round)}." for p in runs), words],
+        panel=(PANEL, 0.25 + (PANEL - 0.15) * (box[3] - box[2]) / (box[1] - box[0])),
+        legend="above" * legend,
+        description=recipe.text([_description(p, round) for p in runs]),
+        ax=ax,
+    )
+
+
+def _description(p: Paths, round: int) -> dict[str, Any]:
+    noise = {"noise": p.noise, "seed": p.seed}
+    return {"method": repr(p.algorithm), "agents": p.problem.n_agents, "dim": p.problem.dim, "round": round, **noise}
+
+
+@np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
+def _chart(p: Paths, plane: Plane, round: int, colours: Sequence[str], box: Box) -> Chart:
+    """One method in the plane, with nothing on the axes: their units are those of theta in two directions."""
+    name = type(p.algorithm).__name__
+    colour, few = theme.colour(name, [name]), names_agents(p.problem)
+    solutions, local = plane.project(p.problem.theta_star_local), plane.project(p.local[round - 1])
+    lines = []
+    for c, hue in enumerate(colours):
+        label = f"agent {c + 1}" if few else "agents"
+        size = {} if few else {"size": 4.0}
+        lines.append(_point(solutions[c], label, hue, "own solution", **size))
+        lines.append(Line(*local[c].T, "", hue, "path" if few else "thin path"))
+        far = np.flatnonzero(np.linalg.norm(local[c] - local[c, -1], axis=1) > ARROW_LENGTH * (box[1] - box[0]))
+        if len(far):
+            lines.append(Line(*local[c, [far[-1], -1]].T, "", hue, "arrow"))
+    theta = plane.project(p.theta)
+    lines.append(Line(*theta.T, "average", colour, "average"))
+    lines.append(_point(theta[0], "start", colour, "point", marker="square", size=5.5))
+    lines.append(_point(theta[round - 1], "round begins", colour, "open point"))
+    lines.append(_point(theta[round], "round ends", colour, "point"))
+    lines.append(_point(np.zeros(2), "θ⋆", theme.INK, "point", marker="star", size=13.0))
+    end = fixed_point(p)
+    if end is not None:
+        lines.append(
+            _point(plane.project(end), "fixed point θ⋆ + bias", colour, "point", marker="filled cross", size=9.0)
+        )
+    heading = {"title": method_heading(p), "title_colour": colour}
+    return Chart(lines, "", "", y_scale="linear", x_limits=box[:2], limits=box[2:], plane=True, **heading)
+
+
+def _point(at: Floats, label: str, colour: str, role: str, **style: Any) -> Line:
+    return Line(at[:1], at[1:], label, colour, role, **style)

@@ -74,6 +74,7 @@ class Chart:
     ceiling : the largest error that is shown; limits, x_limits : of y and x, None for what holds all lines
     x_ticks : where numbers stand on the axis of costs, None for round ones
     corner : words in the lower left corner; title_colour : of the title, where it names a line
+    plane : whether it is a map: both axes in one unit, without numbers
     """
 
     lines: Sequence[Line]
@@ -88,6 +89,7 @@ class Chart:
     x_ticks: Floats | None = None
     corner: str = ""
     title_colour: str = ""
+    plane: bool = False
 
     @property
     def span(self) -> tuple[float, float]:

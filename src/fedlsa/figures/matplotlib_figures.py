@@ -1,8 +1,8 @@
 """Charts as matplotlib figures, and figures on disk.
 
 A figure has a strip above its axes for title, heading and legend, and one below for notes; both are as high as their
-text, and constrained layout gives the axes what is left between them. Files are written whole or not at all, with the
-same bytes for the same figure, and with how it was made.
+text, and constrained layout gives the axes what is left between them. Files are written whole or not at all, with how
+the figure was made.
 """
 
 from __future__ import annotations
@@ -169,6 +169,8 @@ def _look(line: Line, colour: str) -> dict[str, Any]:
     look = line.style
     marker = theme.MARKERS[look.marker] if look.marker else ""
     fill = {"markerfacecolor": "white"} if look.hollow else {}
+    if line.role == "point":  # stands off from the lines below it
+        fill = {"markeredgecolor": "white"}
     larger = theme.stroke()
     return {
         "color": colour, "alpha": look.opacity, "linestyle": theme.DASHES[look.dash],
@@ -187,7 +189,12 @@ def draw_line(axes: Axes, line: Line, ceiling: float = np.inf) -> None:
         label, alpha = (line.label, line.style.opacity) if line.role in BANDS else (None, theme.ROLES["tint"].opacity)
         axes.fill_between(line.x, low, high, color=line.colour, alpha=alpha, linewidth=0, zorder=2, label=label)
     y = np.minimum(line.y, top)
-    if line.role not in BANDS and len(line.x):  # without points there is only its entry in the legend
+    if line.role == "arrow":
+        tail, head = np.stack([line.x, y], axis=1)[[0, -1]]
+        size = theme.stroke() * line.style.size
+        style = {"arrowstyle": "-|>", "color": line.colour, "lw": 0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": size}
+        axes.annotate("", head, tail, arrowprops=style, zorder=line.style.layer)
+    elif line.role not in BANDS and len(line.x):  # without points there is only its entry in the legend
         axes.plot(line.x, y, label=line.label or None, **_look(line, line.colour))
     if line.deviation is not None:
         thick = 0.9 * theme.stroke()
@@ -207,7 +214,11 @@ def _draw_chart(axes: Axes, chart: Chart, limits: tuple[float, float]) -> None:
     axes.set_ylim(*limits)
     if chart.y_scale == "log":
         set_log_ticks(axes.yaxis)
-    _scale_costs(axes, chart, *span)
+    if chart.plane:
+        axes.set(xlim=span, xticks=[], yticks=[], aspect="equal")
+        axes.spines[:].set(visible=True, color=theme.FAINT)
+    else:
+        _scale_costs(axes, chart, *span)
     if chart.corner:
         paper = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.0}
         axes.text(
@@ -269,15 +280,13 @@ def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = 
     """Write a figure as PNG, PDF or SVG, by the suffix of `path`.
 
     The file's metadata holds the figure's description (results, problem, seeds, versions) and `command`, what a reader
-    types to draw it again; there is no date, so equal figures give equal bytes.
+    types to draw it again, and no date.
     """
     matplotlib = theme.matplotlib()
-    from .steady_layout import steady
-
     checks.instance("figure", figure, matplotlib.figure.Figure, "a matplotlib figure")
     target, drawn = checks.path("path", path, SUFFIXES), io.BytesIO()
     kind = target.suffix.lower()[1:]
-    with matplotlib.rc_context(theme.RC), steady(figure):
+    with matplotlib.rc_context(theme.RC):
         figure.savefig(drawn, format=kind, metadata=_metadata(kind, str(figure.get_label()), command))
     files.write(target, drawn.getbuffer(), "the figure")
 

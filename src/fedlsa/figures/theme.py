@@ -29,7 +29,8 @@ DASHES: dict[str, Any] = {  # as matplotlib calls them
     "dashdotdot": (0, (6, 1.5, 1, 1.5, 1, 1.5)),
     "none": "none",
 }
-MARKERS = {"circle": "o", "square": "s", "triangle": "^", "triangle down": "v", "diamond": "D", "cross": "x"}
+MARKERS = {"circle": "o", "square": "s", "triangle": "^", "triangle down": "v", "diamond": "D", "cross": "x",
+           "star": "*", "filled cross": "X"}  # fmt: skip
 METHOD_MARKERS = {"FedLSA": "circle", "SCAFFLSA": "square", "Scaffnew": "triangle"}
 DASHED = DASHES["dashed"]  # for predictions alone
 TWIN_DASHES = ("solid", "dashdot", "dotted", "dashdotdot")  # of several runs of one method
@@ -64,6 +65,13 @@ ROLES = {  # what a line can be in a figure
     "samples": LineStyle("none", marker="circle", size=3.6, hollow=True, layer=6),  # simulated values on a curve
     "marks": LineStyle("none", marker="circle"),
     "joined": LineStyle(width=1.2, marker="circle"),
+    "own solution": LineStyle("none", marker="circle", size=6.5, hollow=True, layer=3),  # of an agent
+    "path": LineStyle(width=1.5),  # of an agent within a round
+    "thin path": LineStyle(width=0.8, opacity=0.55),  # of one among many
+    "arrow": LineStyle("none", size=9, layer=5),  # from its first point to its last: the head alone
+    "average": LineStyle(width=2.2, marker="circle", size=4.2, layer=6),  # of the agents, after each round
+    "point": LineStyle("none", marker="circle", size=7.5, layer=8),
+    "open point": LineStyle("none", marker="circle", size=6.5, hollow=True, layer=8),
 }
 
 # Of each style: the width of a figure in inches, and the size of its text in points, alone and in many panels. Small
@@ -107,7 +115,7 @@ RC = {
     "savefig.dpi": "figure",
     "pdf.fonttype": 42,  # text stays text
     "svg.fonttype": "none",
-    "svg.hashsalt": "fedlsa",  # equal figures give equal files
+    "svg.hashsalt": "fedlsa",  # names in a file do not change from day to day
 }
 
 _style: ContextVar[str] = ContextVar("style", default="notebook")
