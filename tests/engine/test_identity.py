@@ -125,7 +125,7 @@ def test_rounds_too_long_for_one_call_give_the_same_bits(problem, algorithm, mon
 def test_rounds_shared_by_threads_give_the_same_bits(problem, algorithm, sampling, threads, monkeypatch):
     whole = run(problem, algorithm, seeds=[17], sampling=sampling)
     members, begin = [], cpu.CpuTask.begin
-    monkeypatch.setattr(cpu, "SHARED_WORK", 1.0)
+    monkeypatch.setattr(cpu, "WAITING", 1e-9)
     monkeypatch.setattr(cpu.CpuTask, "begin", lambda task, n: (members.append(n), begin(task, n))[1])
     assert whole.identical(run(problem, algorithm, seeds=[17], sampling=sampling, threads=threads))
     assert max(members) > 1
@@ -138,7 +138,7 @@ def test_any_number_of_agents_gives_the_same_bits_for_any_threads_and_seeds(agen
     together = run(p, algorithm)
     same(run(p, algorithm, seeds=SEEDS[2:5]), together.sel(seed=SEEDS[2:5]))
     same(run(p, algorithm, seeds=SEEDS[1:2]), together.sel(seed=SEEDS[1:2]))
-    monkeypatch.setattr(cpu, "SHARED_WORK", 1.0)
+    monkeypatch.setattr(cpu, "WAITING", 1e-9)
     for threads in (2, 5):
         assert together.identical(run(p, algorithm, threads=threads))
 
@@ -203,7 +203,7 @@ def test_a_member_that_does_not_come_leaves_nobody_waiting(problem, monkeypatch)
             raise RuntimeError("no more threads")
         return submit(pool, *given)
 
-    monkeypatch.setattr(cpu, "SHARED_WORK", 1.0)
+    monkeypatch.setattr(cpu, "WAITING", 1e-9)
     monkeypatch.setattr(ThreadPoolExecutor, "submit", fail_at_the_second)
     with pytest.raises(RuntimeError, match="no more threads"):
         run(problem, fl.FedLSA(0.3, 5), threads=2)
@@ -223,7 +223,7 @@ def test_a_run_that_diverges_and_one_whose_server_step_raises_end_alike_when_rou
         alone = run(problem, wild, rounds=200)
     with pytest.raises(fl.errors.ArgumentError) as first:
         run(problem, Raises(5.0, 5), rounds=200)
-    monkeypatch.setattr(cpu, "SHARED_WORK", 1.0)
+    monkeypatch.setattr(cpu, "WAITING", 1e-9)
     with pytest.warns(fl.errors.DivergenceWarning):
         assert alone.identical(run(problem, wild, rounds=200, threads=3))
     with pytest.raises(fl.errors.ArgumentError) as second:

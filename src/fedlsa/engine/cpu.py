@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from .schedule import Schedule, schedule
 Integers = NDArray[np.int64]
 MOST_CHAINS = 2048  # agents times seeds in a task: their parameters then stay in the second-level cache
 SEGMENT_WORK = 1.5e8  # multiply-adds between two looks at the clock: about a tenth of a second
-SHARED_WORK = 4e4  # multiply-adds of a thread in a round that are worth waiting for the others at its end
+WAITING = 600.0  # multiply-adds in the time that each of the threads that share a round adds to its end
 MOST_DRAWN_AHEAD = 16  # observations: rounds of at most so many on average draw those of later rounds too
 MOST_PARTICIPANTS = 4_000_000  # entries of who takes part in a segment: they stay in memory
 COMPILING = "fedlsa: compiling the engine (once; the result is cached on disk)"
@@ -76,8 +77,8 @@ class CpuTask:
         N, m = p.n_agents, job.participants
         _, self.G, self.D = shapes(job)
         self.updates_per_round = job.updates_per_round
-        self.work = round_work(job)
-        self.groups = -(-m * R // LANES)
+        self.groups, self.work = round_work(job, R)
+        self.most_members = most_members(self.groups, self.work)
         self.lanes = lanes = self.groups * LANES
         self.agent, self.seed = chain_order(N, R)
         spare = (0, max(0, lanes - N * R))  # idle lanes
@@ -181,10 +182,6 @@ class CpuTask:
         job = self.job
         return schedule(job.algorithm, job.sampling, int(job.seeds[0]), rounds, job.problem.n_agents, self.done)
 
-    def most_members(self) -> int:
-        """How many threads a round is worth."""
-        return int(max(1, min(self.groups, self.work // SHARED_WORK)))
-
     def begin(self, members: int) -> None:
         """Lay out the next segment, for some threads that share its rounds."""
         N, m, differ = self.job.problem.n_agents, self.job.participants, self.job.agents_differ
@@ -249,19 +246,33 @@ class CpuTask:
         self.done += len(observations)
 
 
-def round_work(job: Job) -> float:
-    """Multiply-adds of a round."""
-    D = shapes(job)[2]
-    return job.updates_per_round * (D * D if isinstance(job.problem.observations, Dense) else D)
+def round_work(job: Job, seeds: int) -> tuple[int, float]:
+    """Groups of chains of so many seeds, and multiply-adds of their round, which begins and ends as two steps do."""
+    groups, D = -(-job.participants * seeds // LANES), shapes(job)[2]
+    steps = job.updates_per_round / (job.participants * len(job.seeds)) + 2
+    return groups, groups * LANES * steps * (D * D if isinstance(job.problem.observations, Dense) else D)
+
+
+def most_members(groups: int, work: float) -> int:
+    """How many threads may share a round, so that they wait a fifth of the time at most."""
+    return int(max(1, min(groups, sqrt(work / (4 * WAITING))))) if YIELDS else 1
 
 
 def parts(job: Job, threads: int) -> int:
-    """How many tasks the seeds of a job make: for the cache, and for threads where rounds are too short to share."""
+    """How many tasks the seeds of a job make, so that a round of all of them ends soonest."""
+    S, n = len(job.seeds), job.problem.n_agents * len(job.seeds) // MOST_CHAINS
     if job.algorithm.random_lengths or job.participants < job.problem.n_agents:
-        return len(job.seeds)  # each has rounds of its own
-    shared = max(1, int(round_work(job) // SHARED_WORK))
-    cached = job.problem.n_agents * len(job.seeds) // MOST_CHAINS
-    return min(len(job.seeds), max(1, cached, -(-threads // shared)))
+        return S  # each has rounds of its own
+
+    def end(tasks: int) -> float:
+        groups, work = round_work(job, -(-S // tasks))
+        most = most_members(groups, work)
+        members = min(most, max(1.0, threads / tasks))
+        shared, alone = (work / m + WAITING * m * (m > 1) for m in (members, most))
+        return max(tasks * members * shared / threads, alone)
+
+    least = min(S, max(1, n))
+    return min(range(least, min(S, 2 * max(least, threads)) + 1), key=end)
 
 
 def compile_for(job: Job) -> dict[str, int]:
@@ -321,9 +332,13 @@ def finish(tasks: Sequence[CpuTask], threads: int, report: Progress | None) -> N
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < threads:
-                    i = heapq.heappop(waiting)[1]
-                    free = (threads - len(under_way)) // (len(waiting) + 1)
-                    members = max(1, min(free, tasks[i].most_members())) if YIELDS else 1
+                    i, free = waiting[0][1], threads - len(under_way)
+                    unfinished = len(waiting) + len(set(under_way.values()))
+                    members = min(tasks[i].most_members, -(-threads // unfinished))
+                    if under_way and 2 * free <= members:
+                        break  # others are nearly done, and this one has most to do
+                    heapq.heappop(waiting)
+                    members = min(free, members)
                     if members == 1:
                         under_way[pool.submit(tasks[i].advance)] = i
                         continue
