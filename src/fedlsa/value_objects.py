@@ -125,7 +125,7 @@ class Displayed:
     """Base of dataclasses (with repr=False) that show a title and rows instead of all their numbers.
 
     By default the title is the name of the class with the first line of its docstring, and the rows are the fields with
-    repr=True and what the docstring says of them. `_display` says otherwise; `_picture` is shown in notebooks.
+    repr=True and what the docstring says of them. `_display` says otherwise; `_further_html` follows in notebooks.
     """
 
     def _display(self) -> tuple[str, Rows]:
@@ -133,8 +133,7 @@ class Displayed:
         first = (type(self).__doc__ or "").partition("\n")[0].rstrip(".:")
         return f"{type(self).__name__}: {first}", [(*row, known.get(row[0], "")) for row in fields_of(self)]
 
-    def _picture(self) -> str:
-        """SVG, of less than 40 kB; nothing by default."""
+    def _further_html(self) -> str:
         return ""
 
     def __repr__(self) -> str:
@@ -158,7 +157,7 @@ class Displayed:
             + "</tr>"
             for label, *entries in _few(rows)
         )
-        return f"<div><strong>{escape(title)}</strong><table>{cells}</table>{self._picture()}</div>"
+        return f"<div><strong>{escape(title)}</strong><table>{cells}</table>{self._further_html()}</div>"
 
 
 class Settings(Displayed):
@@ -182,6 +181,18 @@ def meanings(kind: type) -> dict[str, str]:
             text = part[entry.end() : end]
             out |= dict.fromkeys(entry[1].split(", "), " ".join(text.split()).rstrip(".;"))
     return out
+
+
+def spread_table(title: str, names: Sequence[str], value: Any, others: Any) -> str:
+    """HTML: each coordinate of value : (d,), and the least, middle and largest of others : (n, d), NaN left out."""
+    import pandas as pd
+
+    listed = [str(name) for name in names[:ROWS]]
+    spread = pd.DataFrame(np.asarray(others)[:, :ROWS]).quantile([0, 0.5, 1]).T.to_numpy()
+    frame = pd.DataFrame(spread, columns=["least", "median", "largest"]).dropna(axis=1, how="all")
+    frame.insert(0, "value", np.asarray(value)[:ROWS])
+    numbers = frame.set_axis(listed, axis=0).to_html(float_format="{:.4g}".format, na_rep="", border=0)
+    return f"<p>{escape(title)}</p>{numbers}"
 
 
 def fields_of(record: Any) -> list[tuple[str, Any]]:

@@ -15,9 +15,8 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError, warn
 from ..problems import features as maps
-from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
-from ..value_objects import Displayed, ReadOnly, call, counted
+from ..value_objects import Displayed, ReadOnly, call, counted, spread_table
 from .design import design_of
 from .fit_summary import Baseline, FitSummary, summarise
 from .heterogeneity import Heterogeneity, compare_sites
@@ -137,9 +136,9 @@ class Bootstrap(Displayed, ReadOnly):
     kind: str = "pairs"
     degrees_of_freedom: float = np.inf
 
-    def _picture(self) -> str:
-        rows = [Strip(f"theta[{j}]", float(v), None, self.replicas[:, j]) for j, v in enumerate(self.theta)]
-        return strips(rows, "bars: the estimate; dots: its replicas; each row on its own scale")
+    def _further_html(self) -> str:
+        names = [f"theta[{j}]" for j in range(len(self.theta))]
+        return spread_table("The estimate, and its replicas:", names, self.theta, self.replicas)
 
     @property
     def covariance(self) -> Floats:
@@ -268,11 +267,9 @@ class Fit(Displayed, ReadOnly):
         data = f"{counted(self.rows, 'row')} of {counted(len(self.per_site), 'site')}"
         return f"Fit of {call(self.task)} on {data}", [*listed, ("sites count by", self.weight), *run]
 
-    def _picture(self) -> str:
-        about = zip(self.names, self.theta, self.confidence_interval(), strict=True)
-        own = np.stack([site.theta for site in self.per_site], axis=1)  # (d, N)
-        rows = [Strip(n, float(v), (a, b), dots) for (n, v, (a, b)), dots in zip(about, own, strict=True)]
-        return strips(rows, "bars: coefficients with 95% intervals; dots: the sites' own; each row on its own scale")
+    def _further_html(self) -> str:
+        solutions = np.stack([site.theta for site in self.per_site])
+        return spread_table("The coefficients, and the sites' own:", self.names, self.theta, solutions)
 
     @property
     def standard_error(self) -> Floats:

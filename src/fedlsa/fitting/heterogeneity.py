@@ -39,8 +39,7 @@ from scipy.special import chdtrc, fdtrc
 
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..small_pictures import Strip, strips
-from ..value_objects import Displayed, ReadOnly, counted
+from ..value_objects import Displayed, ReadOnly, counted, spread_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,9 +137,8 @@ class Heterogeneity(Displayed, ReadOnly):
             *((("note", self.note),) if self.note else ()),
         ]
 
-    def _picture(self) -> str:
-        rows = [Strip(n, float(v), None, own) for n, v, own in zip(self.names, self.shared, self.theta.T, strict=True)]
-        return strips(rows, "bars: the shared estimate; dots: the sites' own; each row on its own scale")
+    def _further_html(self) -> str:
+        return spread_table("The shared estimate, and the sites' own:", self.names, self.shared, self.theta)
 
     @property
     def standard_error(self) -> Floats:

@@ -21,13 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
-from ..small_pictures import Strip, strips
-from ..value_objects import Displayed, ReadOnly, counted, frozen_property
+from ..value_objects import Displayed, ReadOnly, counted, frozen_property, spread_table
 from .averaged_system import MOST_AT_ONCE, ideal_control_variates, invertible, solve_average, table_residual
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-QUICK_SOLUTIONS = 10**8  # operations of all agents' own solutions that a picture may cost
+QUICK_SOLUTIONS = 10**8  # operations of all agents' own solutions that a notebook may cost
 DATA = ("regression", "from_transitions", "from_observations")  # whose arguments are rows of sites, or made of them
 LABORATORY_START = "theta_star + 1"  # the authors' start: at the same distance from the answer on every problem
 ROUNDING = 1e-8  # by which a law may miss one: probabilities come from files with few digits
@@ -299,11 +298,11 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         ]
         return f"Problem of {counted(self.n_agents, 'agent')} in dimension {self.dim:,}", rows
 
-    def _picture(self) -> str:
+    def _further_html(self) -> str:
         quick = self.n_tables * self.dim**3 <= QUICK_SOLUTIONS
-        own = self.theta_star_local if quick else np.empty((0, self.dim))
-        rows = [Strip(f"theta_star[{j}]", float(v), None, own[:, j]) for j, v in enumerate(self.theta_star)]
-        return strips(rows, "bars: the shared solution; dots: the agents' own; each row on its own scale")
+        names = [f"theta_star[{j}]" for j in range(self.dim)]
+        solutions = self.theta_star_local if quick else np.empty((0, self.dim))
+        return spread_table("The shared solution, and the agents' own:", names, self.theta_star, solutions)
 
     @property
     def made_by(self) -> str:

@@ -19,7 +19,6 @@ from ..algorithms import SCAFFLSA, Algorithm, FedLSA, FixedRounds, Scaffnew, met
 from ..errors import ArgumentError, ArgumentTypeError, TheoryWarning, warn
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
-from ..small_pictures import curve
 from ..value_objects import Displayed, ReadOnly
 from .bias_terms import bias_path, round_bias
 from .problem_constants import Constants, MarkovConstants, TDClaim, constants, markov_constants, td_claim
@@ -94,9 +93,6 @@ class Bound(Displayed, ReadOnly):
         met = {rule: bool(left <= right) for rule, (left, right) in self.numbers.items()}
         vars(self).update(terms=terms, value=value, mse=mse, conditions=met)
         super().__post_init__()
-
-    def _picture(self) -> str:
-        return "" if isinstance(self.rounds, int) else curve(self.value, "the value by round, on a logarithmic scale")
 
     def _each_round(self, value: Value) -> Value:
         """A float for one round; for several an array of their number."""
