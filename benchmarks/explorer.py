@@ -1,12 +1,12 @@
 """How fast the explorer is in Chromium: from the key of a slider to curves and agents drawn anew, and frame by frame.
 
     python benchmarks/explorer.py [--moves 30]
-    python benchmarks/explorer.py --frames [OTHER/scene.js ...]
+    python benchmarks/explorer.py --frames [OTHER/static ...]
 
 The page as it opens; every move is one step of "local steps", a second and a half after the last, in which the page has
 asked ahead for the steps beside it, as it does for a reader; then jumps of the step size by Page Up and Page Down, each
 to a place that nobody has asked for. Medians with quartiles, and the machine's load.
---frames plays scene.js alone, in turns with other versions of it: processor time of the page's main thread per frame,
+--frames plays the scene alone, in turns with other versions of its folder: processor time of the page's main thread per frame,
 drawing included, and frames in a second, of the best of three turns.
 """
 
@@ -22,7 +22,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 from make_explorer_pictures import explorer, find_chromium, opened
 
-SCENE = Path(__file__).parents[1] / "src" / "fedlsa" / "pages" / "static" / "scene.js"
+from fedlsa.pages import SCRIPTS
+
+STATIC = Path(__file__).parents[1] / "src" / "fedlsa" / "pages" / "static"
 GOALS = {"curves": 150, "agents": 300}  # milliseconds
 SIZES = {"desk": (900, 760, 600), "phone": (390, 844, 260)}  # width, height, height of a view
 TURNS = 3  # of each version, a second long
@@ -103,7 +105,9 @@ def frames(browser: Any, scripts: list[Path]) -> None:
             clocks = [page.context.new_cdp_session(page) for page in pages]
             for page, clock, script in zip(pages, clocks, scripts, strict=True):
                 page.set_content(f"<style>.fs {{ --fs-height: {tall}px }}</style>")
-                page.add_script_tag(path=script)
+                for name in SCRIPTS["scene"]:
+                    if (script / name).exists():  # before it was split, scene.js held all
+                        page.add_script_tag(path=script / name)
                 clock.send("Performance.enable", {"timeDomain": "threadTicks"})
             for agents in (3, 12, 50, 200):
                 best = [(float("inf"), 0.0)] * len(scripts)
@@ -136,7 +140,7 @@ def turn_of(page: Any, clock: Any, agents: int) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--moves", type=int, default=30)
-    parser.add_argument("--frames", type=Path, nargs="*", metavar="SCENE.JS", help="play the picture alone")
+    parser.add_argument("--frames", type=Path, nargs="*", metavar="STATIC", help="play the picture alone")
     args = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -145,7 +149,7 @@ def main() -> None:
         if args.frames is None:
             sliders(browser, args.moves)
         else:
-            frames(browser, [SCENE, *args.frames])
+            frames(browser, [STATIC, *args.frames])
         browser.close()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 

@@ -1,12 +1,12 @@
-"""The room in which both pages draw (src/fedlsa/pages/static/scene.js), alone in a browser."""
+"""The picture of play and explorer (pages/static/scene.js and its parts), alone in a browser."""
 
 import math
 import re
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "src" / "fedlsa" / "pages" / "static" / "scene.js"
+from fedlsa.pages import scripts
+
 DATA = """rounds => {
   const fall = s => Array.from({length: rounds + 1}, (_, t) => [2 * s ** t, s ** t]);
   const method = (name, s, end) => ({name, end, average: fall(s), walks: fall(s).slice(1).map(
@@ -49,7 +49,8 @@ def page(browser):
     page.on("pageerror", lambda error: page.faults.append(str(error)))
     page.set_default_timeout(180_000)
     page.set_content("<body><div id=here></div></body>")
-    page.add_script_tag(path=SCRIPT)
+    for text in scripts("scene").values():
+        page.add_script_tag(content=text)
     page.evaluate(f"""() => {{
       window.made = {DATA};
       window.byHand = {BY_HAND};
@@ -76,6 +77,8 @@ def test_both_views_are_drawn(page):
 def test_one_slider_moves_the_agents_and_the_error(page):
     slider = page.get_by_role("slider", name="Round")
     slider.focus()
+    assert slider.get_attribute("aria-valuetext") == "round 6 of 6"  # a reader who wants no motion sees the end first
+    page.keyboard.press("Home")
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     page.wait_for_function("scene.drawn.round === 3")

@@ -14,11 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from fedlsa import pages
 from fedlsa.cli import main
 from fedlsa.errors import ArgumentError, MissingExtraError, UnknownNameError
 from fedlsa.explore import page_server
 from fedlsa.explore.page_settings import PageSettings
 
+CONTROLS = page_server.HEAD.with_name("controls.js")
 RING = "agents=2&rounds=3&local_steps=2"
 
 
@@ -141,8 +143,8 @@ def test_the_page_becomes_a_notebook_of_ones_own(tmp_path):
     assert text == page_server.NOTEBOOK.read_text(encoding="utf-8")
     assert (tmp_path / "new" / "explore.css").read_text() == page_server.STYLE.read_text()
     head = (tmp_path / "new" / "page_head.html").read_text(encoding="utf-8")
-    for script in ("scene.js", "controls.js"):  # it needs no file beside it
-        assert page_server.HEAD.with_name(script).read_text(encoding="utf-8") in head
+    for script in (*pages.scripts("scene").values(), CONTROLS.read_text(encoding="utf-8")):  # it needs no file beside it
+        assert script in head
     assert "src=" not in head
     with pytest.raises(UnknownNameError, match=r"the suffix of 'mine\.txt' must be '\.py'"):
         page_server.copy_notebook(Path("mine.txt"))
@@ -155,12 +157,8 @@ def test_a_notebook_that_is_edited_brings_its_scripts_which_marimo_leaves_out(mo
 
     monkeypatch.setattr(marimo, "app_meta", lambda: SimpleNamespace(mode=mode))
     texts = [b64decode(text).decode() for text in re.findall(r"base64,([^\"]+)", controls.scripts().text)]
-    assert (
-        texts
-        == [page_server.HEAD.with_name(name).read_text("utf-8") for name in ("scene.js", "controls.js")][
-            : 2 * (mode == "edit")
-        ]
-    )
+    every = [*pages.scripts("scene").values(), CONTROLS.read_text("utf-8")]
+    assert texts == (every if mode == "edit" else [])
 
 
 @pytest.mark.parametrize("library", ["marimo", "uvicorn"])

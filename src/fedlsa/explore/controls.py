@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl
 
 import marimo as mo
 
+from .. import pages
 from ..errors import FedLSAError
 from .open_page import OpenPage
 from .page_settings import OF_PROBLEM, SETTINGS, PageSettings, column_name, column_term, join_names, split_names
@@ -33,8 +34,9 @@ def scripts() -> Any:
     """The scripts of the page for a notebook that is being edited, where marimo leaves out the page's head."""
     if mo.app_meta().mode != "edit":
         return mo.Html("")
-    texts = [b64encode(Path(__file__).with_name(name).read_bytes()).decode() for name in ("scene.js", "controls.js")]
-    return mo.Html("".join(f'<script src="data:text/javascript;base64,{text}"></script>' for text in texts))
+    texts = [*pages.scripts("scene").values(), Path(__file__).with_name("controls.js").read_text(encoding="utf-8")]
+    coded = [b64encode(text.encode()).decode() for text in texts]
+    return mo.Html("".join(f'<script src="data:text/javascript;base64,{text}"></script>' for text in coded))
 
 
 def carrier(of: str, field: Any) -> Any:

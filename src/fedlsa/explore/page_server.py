@@ -109,7 +109,7 @@ def notebook_files(path: Path) -> dict[Path, bytes]:
         text = source.read_text(encoding="utf-8")
         if source is HEAD:
             for name in re.findall(r'<script src="(.+)">', text):
-                script = HEAD.with_name(name).read_text(encoding="utf-8")
+                script = (HEAD.parent / name).read_text(encoding="utf-8")
                 text = text.replace(f'<script src="{name}">', f"<script>\n{script}")
         files[path if source is NOTEBOOK else path.with_name(source.name)] = text.encode()
     return files

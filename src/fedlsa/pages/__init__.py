@@ -2,7 +2,7 @@
 
 from importlib import resources
 
-SCRIPTS = {"chart": ("axes.js", "chart.js"), "scene": ("scene.js",)}  # by what a page draws, in order
+SCRIPTS = {"chart": ("axes.js", "chart.js"), "scene": ("axes.js", "canvas.js", "plane.js", "curves.js", "scene.js")}  # by what a page draws, in order
 
 
 def scripts(*wanted: str) -> dict[str, str]:

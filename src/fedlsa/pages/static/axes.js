@@ -66,14 +66,10 @@ var FedLSAAxes = (() => {
     const inside = (digits, every) => Array.from({length: last - first + 1}, (_, i) => first + i)
       .filter(k => digits.length > 1 || k % every === 0).flatMap(k => digits.map(m => +`${m}e${k}`))
       .filter(v => v >= low * 0.999999 && v <= high * 1.000001);
-    for (const digits of [[1, 2, 5], [1, 3]]) {
-      const found = inside(digits, 1);
-      if (found.length <= count && found.length > 1) return found;
-    }
-    for (let every = 1; every <= last - first; every++) {
-      const found = inside([1], every);
-      if (found.length <= count && found.length > 1) return found;
-    }
+    const tries = [...inside([1], 1).length > 2 ? [] : [inside([1, 2, 5], 1), inside([1, 3], 1)],
+      ...Array.from({length: Math.max(1, last - first)}, (_, i) => inside([1], i + 1))];
+    const found = tries.find(ticks => ticks.length > 1 && ticks.length <= count);
+    if (found) return found;
     return evenly(low, high, count);
   }
 

@@ -1,1 +1,0 @@
-../../src/fedlsa/pages/static/scene.js

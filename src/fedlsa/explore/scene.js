@@ -1,1 +1,0 @@
-../pages/static/scene.js
