@@ -6,8 +6,8 @@
 The page as it opens; every move is one step of "local steps", a second and a half after the last, in which the page has
 asked ahead for the steps beside it, as it does for a reader; then jumps of the step size by Page Up and Page Down, each
 to a place that nobody has asked for. Medians with quartiles, and the machine's load.
---frames plays the scene alone, in turns with other versions of its folder: processor time of the page's main thread per frame,
-drawing included, and frames in a second, of the best of three turns.
+--frames plays the scene alone, in turns with other versions of its folder: processor time of the page's main thread per
+frame, drawing included, and frames in a second, of the best of three turns.
 """
 
 from __future__ import annotations

@@ -143,8 +143,7 @@ def test_the_page_becomes_a_notebook_of_ones_own(tmp_path):
     assert text == page_server.NOTEBOOK.read_text(encoding="utf-8")
     assert (tmp_path / "new" / "explore.css").read_text() == page_server.STYLE.read_text()
     head = (tmp_path / "new" / "page_head.html").read_text(encoding="utf-8")
-    for script in (*pages.scripts("scene").values(), CONTROLS.read_text(encoding="utf-8")):  # it needs no file beside it
-        assert script in head
+    assert all(script in head for script in (*pages.scripts("scene").values(), CONTROLS.read_text("utf-8")))
     assert "src=" not in head
     with pytest.raises(UnknownNameError, match=r"the suffix of 'mine\.txt' must be '\.py'"):
         page_server.copy_notebook(Path("mine.txt"))

@@ -2,7 +2,10 @@
 
 from importlib import resources
 
-SCRIPTS = {"chart": ("axes.js", "chart.js"), "scene": ("axes.js", "canvas.js", "plane.js", "curves.js", "scene.js")}  # by what a page draws, in order
+SCRIPTS = {  # by what a page draws, in the order in which it takes them
+    "chart": ("axes.js", "chart.js"),
+    "scene": ("axes.js", "canvas.js", "plane.js", "curves.js", "scene.js"),
+}
 
 
 def scripts(*wanted: str) -> dict[str, str]:
