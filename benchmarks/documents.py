@@ -1,4 +1,4 @@
-"""Tables go into docs/performance.md between two comments, `bench:NAME` and `/bench`; nobody types a number."""
+"""Tables go into measured/README.md between two comments, `bench:NAME` and `/bench`; nobody types a number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from fedlsa import files
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "benchmarks" / "measured" / "README.md"
 PLACES = ("headline", "goals", "growth", "theory", "reproduction", "gpu", "starts")  # one for each table of the page
 OPEN = re.compile(r"^<!-- bench:([\w-]+) -->$", re.MULTILINE)
 BLOCK = re.compile(r"^<!-- bench:([\w-]+) -->\n(?:(?!<!-- bench:).*\n)*?<!-- /bench -->$", re.MULTILINE)
@@ -56,7 +56,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
     """The options of a script that makes one table of the page."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that all of it works")
-    parser.add_argument("--write", action="store_true", help="also rewrite the table of docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="also rewrite the table of benchmarks/measured/README.md")
     return parser
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py                 the tables; about two minutes
     python benchmarks/gpu.py --quick         small sizes, to see that all of it works
-    python benchmarks/gpu.py --write         also rewrite the table of docs/performance.md
+    python benchmarks/gpu.py --write         also rewrite the table of benchmarks/measured/README.md
 
 Kernel times are the engine's own (sending, compiling and fetching stand apart), the best of a few; the CPU's are whole
 calls on all cores. JAX (vmap and scan, as a researcher would write it) runs on the same GPU, compiled before, for a few

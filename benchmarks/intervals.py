@@ -1,6 +1,6 @@
 """How often 95% intervals of fl.fit cover the truth, on data sets whose truth is known.
 
-    python benchmarks/intervals.py --jobs 16             1,000 data sets of every situation: docs/coverage.csv
+    python benchmarks/intervals.py --jobs 16             1,000 data sets of every situation: measured/coverage.csv
     python benchmarks/intervals.py --sets 100 clusters   100 of those with "clusters" in their name, on the screen alone
 
 Every interval is fl.fit's own, and seeds are fixed. Of an hour on one core, planned runs on rows take half.
@@ -31,7 +31,7 @@ from scipy.signal import lfilter
 import fedlsa as fl
 
 Floats = NDArray[np.float64]
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.csv"
+KEPT = Path(__file__).resolve().parent / "measured" / "coverage.csv"
 SETS = 1000
 BETA = np.array([1.0, -1.0, 0.5])  # of x0, x1 and the intercept
 REPLICAS = 400
@@ -236,9 +236,9 @@ def covered(index: int, sets: range) -> Floats:
     return measure(list(situations())[index], sets)[0]
 
 
-def read_page() -> list[tuple[tuple[str, str], str]]:
-    """The rows of the table in the documentation: (data, asked) and the figures."""
-    with PAGE.open(newline="", encoding="utf-8") as file:
+def read_kept() -> list[tuple[tuple[str, str], str]]:
+    """The rows that were kept: (data, asked) and the figures."""
+    with KEPT.open(newline="", encoding="utf-8") as file:
         return [((row[0], row[1]), row[-1]) for row in csv.reader(file)][1:]
 
 
@@ -249,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("only", nargs="?", default="", help="what the names of situations hold")
     options = parser.parse_args(argv)
     everything = list(situations())
-    known = dict(read_page())
+    known = dict(read_kept())
     context = get_context("spawn")
     with ProcessPoolExecutor(options.jobs, context, stay_on_one_core, (context.Value("i", 0),)) as pool:
         chunks = [range(k, min(k + CHUNK, options.sets)) for k in range(0, options.sets, CHUNK)]
@@ -265,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{s.name:105} {known[s.data, s.asked]}", flush=True)
     if options.sets == SETS:
         table = [(s.data, s.asked, known[s.data, s.asked]) for s in everything if (s.data, s.asked) in known]
-        with PAGE.open("w", newline="", encoding="utf-8") as file:
+        with KEPT.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows([("data", "fit", "coverage"), *table])
     return 0
 

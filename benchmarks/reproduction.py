@@ -2,7 +2,7 @@
 
     python benchmarks/reproduction.py            all of it, 2.2e10 agent updates of one preset: some minutes
     python benchmarks/reproduction.py --quick    a hundredth of the rounds
-    python benchmarks/reproduction.py --write    also rewrite the table of docs/performance.md
+    python benchmarks/reproduction.py --write    also rewrite the table of benchmarks/measured/README.md
 
 The grids are simulated as `fedlsa reproduce` does it, cell by cell on all cores. The loop of benchmarks/baselines.py
 runs for a second or two in the same process, on N = 10 and on N = 100, and its time per update is scaled up.

@@ -1,10 +1,10 @@
 """Nanoseconds per agent update, beside what a user would pick instead; run it with `make bench`.
 
     python benchmarks/speed.py                 all tables, some minutes on two cores; raw numbers in out/bench-full.json
-    python benchmarks/speed.py --page          what docs/performance.md shows, in under four minutes on two cores
+    python benchmarks/speed.py --page          what measured/README.md shows, in under four minutes on two cores
     python benchmarks/speed.py --quick         the same path through the code in under a minute; its numbers mean little
     python benchmarks/speed.py --write NAME    also keep the numbers as benchmarks/measured/NAME.json, a processor each,
-                                               and rewrite the tables of docs/performance.md from all files there
+                                               and rewrite the tables of measured/README.md from all files there
     python benchmarks/speed.py --from out/bench-full.json --write NAME     the same from an earlier run
 
 Every row's contenders run in one process per set of cores and take turns; the best of several repeats counts. Times are
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> None:
     size = parser.add_mutually_exclusive_group()
     plan = {"dest": "plan", "action": "store_const", "default": "full"}
     size.add_argument("--full", const="full", help="everything (the default)", **plan)
-    size.add_argument("--page", const="page", help="what docs/performance.md shows, in under four minutes", **plan)
+    size.add_argument("--page", const="page", help="what measured/README.md shows, in under four minutes", **plan)
     size.add_argument("--quick", const="quick", help="tiny sizes, to see that all of it works", **plan)
     size.add_argument("--from", dest="source", type=Path, metavar="FILE", help="the tables of an earlier run")
     parser.add_argument("--write", metavar="NAME", help="keep the numbers under this name and rewrite the page")

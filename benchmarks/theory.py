@@ -2,7 +2,7 @@
 
     python benchmarks/theory.py                the table; some minutes on two cores
     python benchmarks/theory.py --quick        few agents and rounds: to see that all of it works
-    python benchmarks/theory.py --write        also rewrite the table in docs/performance.md
+    python benchmarks/theory.py --write        also rewrite the table in benchmarks/measured/README.md
 
 Times are those of whole public calls, the best of a few, compilation apart. The simulation is not run in full: a few
 seeds are, the spread of their squared errors says how many seeds a standard error of one per cent of the mean needs,

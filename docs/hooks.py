@@ -84,7 +84,7 @@ def table(path: Path) -> str:
     if "item" in head:
         at = head.index("item")
         rows = [[*row[:at], f'<span id="{anchor(row[at])}">{row[at]}</span>', *row[at + 1 :]] for row in rows]
-    elif path.name != "pictures.csv":
+    else:
         rows = [[NAMED.sub(r"[\g<0>](paper-map.md)", cell) for cell in row] for row in rows]
     if head[0] != "section":
         return _rows(head, rows)

@@ -49,7 +49,7 @@ class Uploads:
 
 
 UPLOADS = {
-    "64 bits": Uploads(),
+    "128 bits": Uploads(),
     "16 bits": Uploads(16),
     "8 bits": Uploads(8),
     "a row, ε = 10": Uploads(unit="record", epsilon=10.0),
@@ -148,7 +148,7 @@ def measured(uploads: dict[str, Uploads]) -> dict[str, tuple[Floats, float]]:
 
 
 def table(found: dict[str, tuple[Floats, float]]) -> list[str]:
-    """The lines of the table in docs/network.md."""
+    """The lines of the table in docs/network-security.md."""
     out = ["| uploads | run | bytes of a vector | expected distance | measured |", "|---|---|---|---|---|"]
     for name, (curve, size) in found.items():
         how = UPLOADS[name]
@@ -167,7 +167,7 @@ def table(found: dict[str, tuple[Floats, float]]) -> list[str]:
 def draw(curves: dict[str, Floats]) -> Figure:
     """Root mean squared distance against communications, a line for each way to write uploads."""
     colours = (theme.INK, theme.SOFT, *theme.OTHERS[:3], theme.SEQUENCE[2])  # none of a method: all run the same ones
-    shown = [name for name in curves if name != "16 bits" and len(curves[name]) > 1]  # 16 bits lie under 64
+    shown = [name for name in curves if name != "16 bits" and len(curves[name]) > 1]  # 16 bits lie under 128
     lines = []
     for name, colour in zip(shown, colours, strict=False):
         t = np.arange(float(len(curves[name])))

@@ -153,7 +153,7 @@ def test_rewriting_refuses_places_that_are_missing_doubled_open_or_unknown(text,
 def test_a_run_is_kept_as_its_processors_and_the_page_has_a_column_for_each(quick, tmp_path):
     measured, page = speed.load(quick), tmp_path / "performance.md"
     page.write_text("<!-- bench:headline -->\n<!-- /bench -->\n")
-    with pytest.raises(documents.MarkerError, match=r"performance\.md"):
+    with pytest.raises(documents.MarkerError, match=r"README\.md"):
         speed.update_page(measured, "one", tmp_path / "measured", page)
     assert not (tmp_path / "measured").exists()
     page.write_text(DOCUMENT)

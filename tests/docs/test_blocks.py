@@ -20,14 +20,15 @@ SPAN = re.compile(r"`((?:fedlsa|make|pip install|python) [^`]*)`")
 
 OWN_SESSION = {  # their Python has tests of its own, which also look at what it prints
     "docs/data.md": "test_data_pages.py",
+    "docs/report.md": "test_data_pages.py",
     "docs/statistics.md": "test_data_pages.py",
     "docs/theory.md": "test_theory_page.py",
     "docs/tutorial.md": "test_tutorial.py",
     "docs/values.md": "test_data_pages.py",
 }
 OUTPUTS = {  # blocks of output that nothing compares here
-    "docs/performance.md": 2,  # times of fits beyond memory, copied from benchmarks; the tutorial's are compared
-    "docs/statistics.md": 1,  # test_data_pages.py compares it
+    "docs/report.md": 1,  # test_data_pages.py compares these two
+    "docs/statistics.md": 1,
 }
 RUN = {  # the command lines that are run here, in their order; those of data.md and values.md run in test_data_pages.py
     "docs/tutorial.md": [
@@ -115,7 +116,10 @@ def check_pip(words: list[str]) -> None:
 def check_python(words: list[str]) -> None:
     """The script is in the repository and spells every option; the module is the command."""
     if words[1] == "-m":
-        check_fedlsa(words[2:])
+        if words[2] == "pytest":
+            assert all((ROOT / path).exists() for path in words[3:]), words
+        else:
+            check_fedlsa(words[2:])
         return
     source = (ROOT / words[1]).read_text(encoding="utf8")
     if "import documents" in source:  # which spells the options that benchmarks share

@@ -1,4 +1,4 @@
-"""docs/data.md, statistics.md and values.md are a session each: blocks run in their order, in one folder."""
+"""data.md, report.md, statistics.md and values.md are a session each: blocks run in their order, in one folder."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,10 @@ import fedlsa as fl
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+)?")
-PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf8") for name in ("data.md", "statistics.md", "values.md")}
+PAGES = {
+    name: (ROOT / "docs" / name).read_text(encoding="utf8")
+    for name in ("data.md", "report.md", "statistics.md", "values.md")
+}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -31,7 +34,7 @@ def test_blocks_and_commands_of_a_page_run_in_their_order(name, shell, capsys):
             assert (code, said.err) == (0, ""), line
     if name == "data.md":
         assert Path("fit.png").stat().st_size > 20_000
-    if name != "statistics.md":
+    if name in ("data.md", "values.md"):
         kind = "model" if name == "data.md" else "values"
         first, again = (fl.Fit.load(path) for path in (f"{kind}.json", f"{kind}-again.json"))
         assert np.array_equal(first.theta, again.theta)

@@ -120,15 +120,6 @@ def test_links_to_files_outside_the_docs_read_as_text(site):
     assert 'href="../examples' not in text
 
 
-def test_the_figures_of_the_comparison_are_those_of_the_performance_page():
-    measured = (ROOT / "docs" / "performance.md").read_text(encoding="utf8").partition("<!-- /bench -->")[0]
-    shown = (ROOT / "docs" / "comparison.md").read_text(encoding="utf8")
-    rows = re.findall(r"^\| [^|]+ \| ([\d.]+) ns(?: \(([\d.]+).\))? \|", measured, re.M)
-    assert len(rows) == 4
-    for time, ratio in rows:
-        assert f"| {time} | {ratio or 1} |" in shown
-
-
 def test_formulas_are_mathml_and_none_is_left_as_latex(site):
     drawn = 0
     for page in (ROOT / "docs").glob("*.md"):

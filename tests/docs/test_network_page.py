@@ -11,7 +11,7 @@ from print_quality import faults
 from fedlsa.cli import main
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "network.md").read_text(encoding="utf-8")
+TEXT = "".join((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("network", "network-security"))
 
 
 def test_the_table_of_uploads_is_what_the_script_measures():
