@@ -12,7 +12,7 @@ QUICK := tests integrations -m "not long" $(addprefix --ignore=,tests/gpu $(PAGE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo explore test test-all test-pages test-simulator test-docs test-long test-fuzz test-network test-nvflare \
-	test-portable test-marked mutate test-gpu lint style bench reproduce network wheels docs clean
+	test-portable test-marked mutate test-gpu lint types style bench reproduce network wheels docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ test: $(VENV)/.installed-test ## style, all numerics, fits, the protocol: six mi
 test-all: ## every tier in turn: about two hours
 	@$(MAKE) --no-print-directory -k test lint test-pages test-simulator test-docs test-long
 
-test-pages: $(VENV)/.installed-test ## every page in a browser: explorer, play, report, network, site
+test-pages: $(VENV)/.installed-test types ## every page in a browser: explorer, play, report, network, site; types of scripts
 	@$(PYTEST) -n auto --dist loadfile tests/browser
 	@$(PYTEST) $(PARALLEL) $(filter-out tests/browser,$(PAGES))
 
@@ -96,8 +96,16 @@ docs: $(VENV)/.installed-docs ## the documentation as a site: out/site/index.htm
 	@echo "open out/site/index.html"
 
 clean: ## remove the virtual environment and all caches; out/ stays
-	rm -rf $(VENV) .venv-nvflare build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-nvflare tests/types/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# TypeScript reads the types that scripts of pages state in comments; node comes with the test extra, from PyPI.
+types: tests/types/node_modules/.package-lock.json
+	@$(BIN)/node tests/types/node_modules/typescript/bin/tsc --project tests/types
+
+tests/types/node_modules/.package-lock.json: tests/types/package-lock.json $(VENV)/.installed-test
+	@$(BIN)/npm ci --silent --prefix tests/types
+	@touch $@
 
 # A stamp per extra: pip runs again only when pyproject.toml has changed. The package itself is installed in place.
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python

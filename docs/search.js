@@ -7,13 +7,13 @@
       const frame = document.createElement("iframe")
       frame.hidden = true
       document.body.appendChild(frame)
-      this.inner = frame.contentWindow
+      this.inner = /** @type {any} */ (frame.contentWindow)
       this.inner.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }))
       this.ready = new Promise((resolve) => {
-        const script = frame.contentDocument.createElement("script")
+        const script = this.inner.document.createElement("script")
         script.src = url
         script.onload = resolve
-        frame.contentDocument.body.appendChild(script)
+        this.inner.document.body.appendChild(script)
       })
     }
     postMessage(data) {
@@ -21,7 +21,8 @@
     }
   }
   const fromDisk = location.protocol === "file:"
-  if (fromDisk) window.IFrameWorker = Frame // the theme looks for it before it asks for the index
+  const page = /** @type {any} */ (window)
+  if (fromDisk) page.IFrameWorker = Frame // the theme looks for it before it asks for the index
   const Searcher = fromDisk ? Frame : Worker
   const SETUP = 0, QUERY = 2, ANSWER = 3 // the theme's kinds of messages
 
@@ -30,18 +31,20 @@
     const d = [...a, ""].map((_, i) => [...b, ""].map((_, j) => i || j)) // between the first i letters and the first j
     for (let i = 1; i <= a.length; i++)
       for (let j = 1; j <= b.length; j++) {
-        d[i][j] = Math.min(d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] !== b[j - 1]))
+        d[i][j] = Math.min(d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + +(a[i - 1] !== b[j - 1]))
         if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) d[i][j] = Math.min(d[i][j], d[i - 2][j - 2] + 1)
       }
     return d[a.length][b.length]
   }
 
-  window.Worker = class extends EventTarget {
+  page.Worker = class extends EventTarget {
     constructor(url) {
       super()
-      this.waiting = [] // queries that are not answered yet
+      this.pages = /** @type {any} */ (null)
+      this.words = /** @type {Set<string> | null} */ (null)
+      this.waiting = /** @type {any[]} */ ([]) // queries that are not answered yet
       this.inner = new Searcher(url)
-      this.inner.addEventListener("message", ({ data }) => this.answer(data))
+      this.inner.addEventListener("message", (/** @type {any} */ { data }) => this.answer(data))
     }
     postMessage(message) {
       if (message.type === SETUP) this.pages = message.data

@@ -2,9 +2,10 @@
 function sayThatItScrolls(box) {
   const wide = box.scrollWidth > box.clientWidth + 1
   const above = [...document.querySelectorAll("article :is(h1, h2, h3)")].filter((h) => h.compareDocumentPosition(box) & 4)
-  const name = `Table: ${above.at(-1).firstChild.textContent.trim()}. Scrolls sideways.`
+  const name = `Table: ${above.at(-1)?.firstChild?.textContent?.trim()}. Scrolls sideways.`
   for (const [key, value] of Object.entries({ role: "region", tabindex: "0", "aria-label": name }))
     wide ? box.setAttribute(key, value) : box.removeAttribute(key)
 }
 const boxes = new ResizeObserver((entries) => entries.forEach((entry) => sayThatItScrolls(entry.target)))
+// @ts-expect-error the theme's
 document$.subscribe(() => document.querySelectorAll(".md-typeset__scrollwrap").forEach((box) => boxes.observe(box)))

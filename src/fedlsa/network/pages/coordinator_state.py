@@ -23,7 +23,7 @@ OTHER_RUNS = 12
 class CoordinatorState(PageState):
     """Everything that is shown of a network. present : names of the sites that are connected; alive : the run loop."""
 
-    FILES = ("coordinator.html", "coordinator.js", "chart.js")
+    FILES, DRAWS = ("coordinator.html", "coordinator.js"), ("chart",)
 
     def __init__(
         self, network: Network, present: Callable[[], Sequence[str]], alive: Callable[[], bool] = lambda: True

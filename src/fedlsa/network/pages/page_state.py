@@ -17,6 +17,7 @@ from ... import checks
 from ...errors import NetworkError
 from ...files import reason
 from ...installation import __version__
+from ...pages import scripts
 from ...pages.web_server import JSON_KIND, KINDS, LOOPBACK, Page, Shown
 from ..protocol.codec import VERSION
 
@@ -35,10 +36,11 @@ class PagePlace(NamedTuple):
 class PageState(ABC):
     """What a page, /health and /metrics say; safe to be asked by many threads. alive : whether its program still works
 
-    FILES : of static/, the page itself first
+    FILES : of static/, the page itself first; DRAWS : what it draws, of pages.SCRIPTS
     """
 
     FILES: tuple[str, ...]
+    DRAWS: tuple[str, ...] = ()
 
     def __init__(self, alive: Callable[[], bool]) -> None:
         self.alive = alive
@@ -85,7 +87,8 @@ class PageState(ABC):
         """
         checks.integer("port", port, at_least=0, at_most=65535)
         routes = {f"/{name}": static(name) for name in (*self.FILES[1:], *SHARED_FILES)}
-        routes |= {"/": static(self.FILES[0]), "/favicon.ico": static("mark.svg")}
+        routes |= {f"/{name}": _shown(text, "js") for name, text in scripts(*self.DRAWS).items()}
+        routes |= {"/": static(self.FILES[0], *self.DRAWS), "/favicon.ico": static("mark.svg")}
         routes |= {"/state.json": self.state, "/health": self.health, "/metrics": self.metrics}
         try:
             return Page(routes, port, address)
@@ -104,12 +107,17 @@ def announce(start: Callable[[], Page], say: Callable[[str], None]) -> Page | No
     return page
 
 
-def static(name: str) -> Callable[[], Shown]:
-    """A file of static/, read once; the sections of a page get what all pages have around them."""
+def static(name: str, *draws: str) -> Callable[[], Shown]:
+    """A file of static/, read once; a page gets what all pages have around its sections. draws : what it draws"""
     text, (role, kind) = _read(name), name.split(".")
     if kind == "html":
         whole = _read("page.html").replace("/ROLE.js", f"/{role}.js").replace("ROLE", role.title())
-        text = whole.replace("SECTIONS", text)
+        tags = "".join(f'<script defer src="/{script}"></script>\n' for script in scripts(*draws))
+        text = whole.replace("SECTIONS", text).replace("DRAWING", tags)
+    return _shown(text, kind)
+
+
+def _shown(text: str, kind: str) -> Callable[[], Shown]:
     shown = Shown(text.encode(), KINDS[kind])
     return lambda: shown
 

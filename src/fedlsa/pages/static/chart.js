@@ -79,9 +79,12 @@ var FedLSAChart = (() => {
   }
   /** @param {number} v */
   const fine = v => Math.round(10 * v) / 10;
-  /** Straight lines through points, with gaps. @param {Point[]} points */
-  const path = points => points.map(([x, y], i) => !finite(x) || !finite(y) ? ""
-    : `${i && finite(points[i - 1][0]) && finite(points[i - 1][1]) ? "L" : "M"}${fine(x)},${fine(y)}`).join("");
+  /** Straight lines through points, with gaps; a dot where one stands alone. @param {Point[]} points */
+  function path(points) {
+    const there = points.map(p => finite(p[0]) && finite(p[1]));
+    return points.map(([x, y], i) => !there[i] ? "" : there[i - 1] ? `L${fine(x)},${fine(y)}`
+      : `M${fine(x)},${fine(y)}${there[i + 1] ? "" : "h0"}`).join("");
+  }
 
   /** An axis with its ends. @param {AxisData} axis @param {(number | null)[]} values all that stands on it */
   function ends({scale: kind, low, high}, values) {
@@ -188,7 +191,8 @@ var FedLSAChart = (() => {
   /** @param {LineData & {x: number[]}} line @param {Mark[]} marks @param {ReturnType<typeof scale>} X
       @param {ReturnType<typeof scale>} Y @param {number} low */
   function drawn(line, marks, X, Y, low) {
-    const {band, dash = "", marker = "", opacity = 1, width = 1.8, deviation} = line, group = tint(svg("g", {}), line);
+    const {band, dash = "", marker = "", opacity = 1, width = 1.8, deviation} = line;
+    const group = tint(svg("g", {"data-name": line.name || line.label || ""}), line);
     if (band) {
       const [under, over] = band.map(edge => edge.map((v, i) => /** @type {Point} */ ([X.at(line.x[i]), Y.at(v)])));
       const d = path([...over, ...under.reverse()].filter(p => finite(p[0]) && finite(p[1])));
@@ -203,7 +207,7 @@ var FedLSAChart = (() => {
     const points = marks.flatMap(({x, y}, i) => line.steps && i ? [[x, marks[i - 1].y], [x, y]] : [[x, y]]);
     const d = dash === "none" ? "" : path(points);
     if (d) group.append(svg("path", {class: "fc-line", d, opacity, "stroke-width": width,
-      ...DASHES[dash] && {"stroke-dasharray": DASHES[dash]}}));
+      ...DASHES[dash] ? {"stroke-dasharray": DASHES[dash]} : {"stroke-linecap": "round"}}));
     const shape = marker && marks.filter(({x, y}) => finite(x) && finite(y)).map(({x, y}) =>
       `M${fine(x)},${fine(y)}${MARKERS[marker](0.6 * (line.size ?? 6))}`).join("");
     if (shape) group.append(svg("path", {class: line.hollow ? "fc-mark" : "fc-mark fc-full", d: shape, opacity}));

@@ -1,14 +1,12 @@
 // The coordinator's page: where the run stands, who is there, who is late, what needs a person.
 
 import { brief, budget, byId, bytes, card, clock, fill, make, pill, show, watch } from "./page.js";
-import { chart, key } from "./chart.js";
 
 const STATES = { running: "good", over: "calm", failed: "bad", stopping: "fair", waiting: "fair", planning: "calm" };
 const STANDINGS = { answered: "good", late: "fair", gone: "bad", "put aside": "bad" };
 const HEALTH = { ok: ["all well", "good"], degraded: ["look here", "fair"], dead: ["run loop dead", "bad"] };
 const LOUD = ["refused", "alarm", "failed"];
 const NAMES = { local_steps: "local steps", step_size: "step size", min_sites: "least sites of a round" };
-let last = null;
 
 function drawRun(run, sites) {
   const here = sites.filter((site) => site.present).length;
@@ -62,27 +60,28 @@ function drawSites(sites) {
 }
 
 function drawChart(run) {
-  const box = byId("chart"), note = byId("chart-note");
-  if (run === null || run.curve.length === 0) {
-    fill(box);
-    fill(note, "No estimate yet: it takes a few rounds.");
-    return;
+  const box = byId("chart"), note = byId("chart-note"), some = run !== null && run.curve.length > 0;
+  show(byId("none-estimated"), !some);
+  show(box, some);
+  show(note, some);
+  if (!some) return;
+  const points = (pairs) => ({ x: pairs.map((p) => p[0]), y: pairs.map((p) => p[1]) });
+  const [from, to] = [run.curve[0], run.curve[run.curve.length - 1]], { prediction, epsilon } = run;
+  /** @type {LineData[]} */
+  const lines = [{ ...points(run.curve), label: "estimated, from how far θ still moves", colour: "SCAFFLSA" }];
+  if (prediction !== null) lines.unshift({ ...points(prediction.points), label: prediction.label, colour: "FedLSA", dash: "dashed" });
+  if (epsilon !== null) {
+    const most = Math.max(1, ...lines.flatMap((line) => line.x ?? []));
+    lines.push({ x: [0, most], y: [epsilon, epsilon], label: `asked for: ${brief(epsilon)}`, colour: "Scaffnew", dash: "dotted" });
   }
-  const lines = [{ name: "estimate", points: run.curve }];
-  const words = [make("span", "key", key("estimate"), "estimated, from how far θ still moves")];
-  if (run.prediction !== null) {
-    lines.unshift({ name: "prediction", points: run.prediction.points });
-    words.push(make("span", "key", key("prediction"), run.prediction.label));
-  }
-  if (run.epsilon !== null) words.push(make("span", "key", key("target"), `asked for: ${brief(run.epsilon)}`));
-  const [from, to] = [run.curve[0], run.curve[run.curve.length - 1]];
   const label = `Estimated error on a logarithmic scale: ${brief(from[1])} after round ${from[0]}, ${brief(to[1])} after round ${to[0]}.`;
-  fill(box, chart(lines, run.epsilon, Math.max(280, box.clientWidth), label));
-  fill(note, ...words);
+  /** @type {ChartData} */
+  const chart = { x: { label: "rounds averaged", low: 0 }, y: { label: "distance from the solution", scale: "log" }, lines };
+  FedLSAChart.draw(box, chart, { label, height: 280 });
+  FedLSAChart.legend(note, [chart]);
 }
 
 function draw(now) {
-  last = now;
   fill(byId("whose"), `network ${now.network.slice(0, 16)} · fedlsa ${now.version}`);
   pill(byId("status"), ...(HEALTH[now.status] ?? [now.status, "calm"]));
   show(byId("warnings"), now.why.length > 0 || now.alarms.length > 0);
@@ -102,5 +101,4 @@ function draw(now) {
   fill(byId("others"), ...now.other_runs.map((run) => make("li", "", make("b", "", run.name), run.end === null ? "" : `: ${run.end}`)));
 }
 
-addEventListener("resize", () => last !== null && drawChart(last.run));
 watch(draw);

@@ -3,6 +3,7 @@
 const PERIOD = 2000; // milliseconds between two looks
 const PATIENCE = 10000; // milliseconds that an answer may take
 
+/** An element of the page, which has it. @param {string} id @returns {any} */
 export const byId = (id) => document.getElementById(id);
 
 /** A new element: its class, and children that are elements or text. */
