@@ -23,7 +23,7 @@ from fedlsa import figures
 from fedlsa.checks import Floats
 from fedlsa.engine.local import ClippedMeans, Means
 from fedlsa.figures import theme
-from fedlsa.figures.lines import Chart, Line
+from fedlsa.figures.lines import Chart, ChartRows, Line
 from fedlsa.figures.matplotlib_figures import draw_charts
 from fedlsa.network.protocol.client import ClientState, SiteRun, client_step
 from fedlsa.network.protocol.messages import Reply
@@ -173,7 +173,7 @@ def draw(curves: dict[str, Floats]) -> Figure:
         t = np.arange(float(len(curves[name])))
         dash, marker = "dotted" if name == "8 bits" else "solid", "square" * (len(t) < 3)  # a short line is seen too
         lines.append(Line(t, curves[name], name, colour, dash=dash, marker=marker, size=4.5))
-    return draw_charts([[Chart(lines, y="distance from the data's solution")]], legend="right")
+    return draw_charts(ChartRows([[Chart(lines, y="distance from the data's solution")]]), legend="right")
 
 
 def main() -> None:

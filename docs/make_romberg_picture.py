@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 import fedlsa as fl
 from fedlsa import figures, theory
 from fedlsa.figures import theme
-from fedlsa.figures.lines import Chart, Line
+from fedlsa.figures.lines import Chart, ChartRows, Line
 from fedlsa.figures.matplotlib_figures import draw_charts
 
 PICTURE = Path(__file__).parent / "images" / "richardson-romberg.png"
@@ -94,11 +94,9 @@ def picture(problem: fl.Problem, both: fl.Problem) -> Figure:
     ]
     charts = [Chart(biases, "ηH", "norm of the limit bias", x_scale="log")]
     charts.append(Chart(errors, "ηH", "root of the limit MSE", x_scale="log", limits=(0.022, 2.5)))
+    note = "The bias of FedLSA falls like ηH, that of Richardson-Romberg like (ηH)²; SCAFFLSA has none."
     return draw_charts(
-        [charts],
-        notes=["The bias of FedLSA falls like ηH, that of Richardson-Romberg like (ηH)²; SCAFFLSA has none."],
-        panel=(3.5, 2.7),
-        share="none",
+        ChartRows([charts], [note], (3.5, 2.7), "none"),
         description=f"limits on the authors' heterogeneous Garnet, N = {problem.n_agents}, step size {ETA}",
     )
 

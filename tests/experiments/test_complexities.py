@@ -187,7 +187,7 @@ def test_pictures_are_drawn_from_stored_cells(name, look):
     scale = Scale("paper", 3, quick=True)
     for picture in EXPERIMENTS[name].pictures:
         charts = picture.draw(Results(picture.cells(scale), look), scale)
-        figure = draw_charts(charts.rows, notes=charts.notes, panel=charts.panel, share=charts.share)
+        figure = draw_charts(charts)
         assert figure.axes
         assert all(axes.lines for axes in figure.axes)
 

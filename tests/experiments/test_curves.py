@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedlsa.experiments import EXPERIMENTS, Results, Scale
-from fedlsa.figures.lines import Chart, Line, add_prediction, power
+from fedlsa.figures.lines import Chart, ChartRows, Line, add_prediction, power
 from fedlsa.figures.matplotlib_figures import draw_charts
 
 QUICK = Scale("paper", 3, quick=True)
@@ -27,7 +27,7 @@ def lines(value):
 
 def test_a_level_far_below_the_curves_is_a_word_and_does_not_stretch_the_axis():
     far, close = (add_prediction(Chart(lines(0.01)), level, LABEL, "‖bias‖²") for level in (6e-14, 5e-3))
-    figure = draw_charts([[far], [close]])
+    figure = draw_charts(ChartRows([[far], [close]]))
     first, second = figure.axes
     assert first.get_ylim()[0] > 1e-3
     assert len(first.get_lines()) == 2
@@ -37,7 +37,7 @@ def test_a_level_far_below_the_curves_is_a_word_and_does_not_stretch_the_axis():
 
 
 def test_a_line_that_ends_far_above_the_others_is_not_cut_off():
-    figure = draw_charts([[Chart([*lines(1e-4), *lines(1e-4)]), Chart([*lines(7.0), *lines(1e-4)])]])
+    figure = draw_charts(ChartRows([[Chart([*lines(1e-4), *lines(1e-4)]), Chart([*lines(7.0), *lines(1e-4)])]]))
     assert figure.axes[0].get_ylim()[1] > 7
 
 
@@ -47,6 +47,6 @@ def test_powers_of_ten_are_printed_as_such():
 
 
 def test_the_exact_expectation_stands_last_in_the_legend():
-    figure = draw_charts([[add_prediction(Chart(lines(0.01)), 5e-3, LABEL, "‖bias‖²")]])
+    figure = draw_charts(ChartRows([[add_prediction(Chart(lines(0.01)), 5e-3, LABEL, "‖bias‖²")]]))
     (legend,) = figure.legends
     assert [t.get_text() for t in legend.get_texts()] == ["FedLSA", LABEL, "exact expectation"]

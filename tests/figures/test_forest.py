@@ -71,7 +71,9 @@ def test_sites_that_say_little_leave_the_axes_with_an_arrow_and_open_ones_are_co
     f.theta[3], f.standard_error[3], f.theta[4] = 80.0, 70.0, np.nan
     (axes,) = figures.forest(f, "x0").axes
     assert axes.get_xlim()[1] < 3
-    assert len(axes.collections) == 4  # lines, squares, and an arrow on either side of the fourth
+    arrows = {line.get_marker(): line.get_xydata().tolist() for line in axes.lines if line.get_marker() in "<>"}
+    left, right = axes.get_xlim()
+    assert arrows == {"<": [[left, 3]], ">": [[right, 3]]}  # on either side of the fourth
     assert "; 1 of 12 sites leave it open" in axes.get_xlabel()
     f.standard_error[:] = 0
     with pytest.raises(ArgumentError, match="coefficient must be one that the rows of some site determine"):

@@ -317,7 +317,7 @@ def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown
     folder.mkdir(parents=True, exist_ok=True)
     for picture in experiment.pictures:
         charts = picture.draw(Results(picture.cells(scale), lookup), scale)
-        figure = draw_charts(charts.rows, notes=charts.notes, panel=charts.panel, share=charts.share)
+        figure = draw_charts(charts)
         sheets[picture.name] = sheet(charts)
         for suffix in (".pdf", ".png"):
             save(figure, folder / f"{picture.name}{suffix}", command=made_by)

@@ -24,7 +24,7 @@ from ..results import recipe
 from ..sampling import IID, Sampling
 from . import theme
 from .drawing_checks import checked
-from .lines import Chart, Line
+from .lines import Chart, ChartRows, Line
 from .matplotlib_figures import Drawn, draw_charts
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def plane_of(problem: Problem, towards: Iterable[Floats] = ()) -> Plane:
     d, origin = problem.dim, problem.theta_star
     if d < 2:
         raise ArgumentError(f"problem must have at least 2 dimensions to be seen in a plane; got {d}")
-    own = problem.theta_star_local
-    has = np.isfinite(own).all(axis=1)
-    X = np.sqrt(problem.weights[has])[:, None] * (own[has] - origin)
+    solutions = problem.theta_star_local
+    has = np.isfinite(solutions).all(axis=1)
+    X = np.sqrt(problem.weights[has])[:, None] * (solutions[has] - origin)
     _, s, Vt = np.linalg.svd(X, full_matrices=False) if len(X) else (None, np.zeros(0), np.zeros((0, d)))
     size = float(np.linalg.norm(origin)) + 1
     kept = [v for v, length in zip(Vt[:2], s[:2], strict=True) if length > 1e-10 * size]
@@ -167,19 +167,19 @@ def agent_colours(problem: Problem, plane: Plane) -> list[str]:
 @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
 def view_box(runs: Sequence[Paths], plane: Plane, rounds: Sequence[int]) -> Box:
     """Limits that hold what matters in these rounds; what ran away, or lies very far out, does not shrink the rest."""
-    own = plane.project(runs[0].problem.theta_star_local)
-    own = own[np.isfinite(own).all(axis=1)]
+    solutions = plane.project(runs[0].problem.theta_star_local)
+    solutions = solutions[np.isfinite(solutions).all(axis=1)]
     starts = np.array([plane.project(p.theta[0]) for p in runs])
-    typical = float(np.median(np.linalg.norm(own, axis=1))) if len(own) else 0.0
+    typical = float(np.median(np.linalg.norm(solutions, axis=1))) if len(solutions) else 0.0
     reach = max(MAX_REACH * typical, 1.2 * float(np.linalg.norm(starts, axis=1).max()), 1e-12)
-    seen = [np.zeros((1, 2)), starts, own]
+    drawn = [np.zeros((1, 2)), starts, solutions]
     for p in runs:
         inside = p.local[np.asarray(rounds) - 1]
-        seen += [plane.project(p.theta), plane.project(inside).reshape(-1, 2)]
+        drawn += [plane.project(p.theta), plane.project(inside).reshape(-1, 2)]
         end = fixed_point(p)
         if end is not None:
-            seen.append(plane.project(end)[None])
-    points = np.concatenate(seen)
+            drawn.append(plane.project(end)[None])
+    points = np.concatenate(drawn)
     points = points[np.abs(points).max(axis=1) <= reach]  # NaN is not
     low, high = points.min(axis=0), points.max(axis=0)
     width, height = (high - low) * 1.2
@@ -240,11 +240,11 @@ def agent_paths(
     charts = [_chart(p, plane, round, colours, box) for p in runs]
     who = "the agent" if problem.n_agents == 1 else f"the {problem.n_agents} agents"
     words = f"Circles: own solutions.  Arrows: {who} during round {round}.  {plane_words(plane)}".rstrip()
+    notes = [*(f"{type(p.algorithm).__name__}, {round_summary(p, round)}." for p in runs), words]
+    panel = PANEL, 0.25 + (PANEL - 0.15) * (box[3] - box[2]) / (box[1] - box[0])
     return draw_charts(
-        [charts],
+        ChartRows([charts], notes, panel),
         title=title,
-        notes=[*(f"{type(p.algorithm).__name__}, {round_summary(p, round)}." for p in runs), words],
-        panel=(PANEL, 0.25 + (PANEL - 0.15) * (box[3] - box[2]) / (box[1] - box[0])),
         legend="above" * legend,
         description=recipe.text([_description(p, round) for p in runs]),
         ax=ax,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from .drawing_checks import checked, checked_levels, checked_results
 from .lines import (
     COSTS,
     ERROR,
-    WHOLE,
+    MSE,
     Chart,
+    ChartRows,
     Line,
     SeedSummary,
     common_setting,
@@ -85,15 +87,14 @@ def error_curves(
     predicted = _bias_lines(levels, lines, labels)
     for s, (colour, _) in zip(summaries, strokes, strict=True):
         lines += s.diverged_lines(colour, ceiling)
-    lines += [line for own in predicted for line in own]
+    lines += chain.from_iterable(predicted)
     notes = [_seeds_note(summaries, band, "One seed: no band.", "Line: mean over {seeds}. Band")]
     for s, label in zip(summaries, labels, strict=True):
         notes += s.divergence_notes(label)
     return draw_charts(
-        [[Chart(lines, COSTS[x], x_scale=scale, ceiling=ceiling)]],
+        ChartRows([[Chart(lines, COSTS[x], x_scale=scale, ceiling=ceiling)]], notes),
         title=title,
         heading=common_setting(runs),
-        notes=notes,
         legend="right" * legend,
         description=describe(runs),
         ax=ax,
@@ -141,7 +142,7 @@ def exact_curves(
     shown = [n if at is None else f"{n} diverges" for n, at in zip(labels, departures, strict=True)]
     split, count = checks.boolean("parts", parts), len(exact)
     totals = [
-        Line(c[x].values / size, e, WHOLE if split else n, colour, dash=dash)
+        Line(c[x].values / size, e, MSE if split else n, colour, dash=dash)
         for c, e, n, (colour, dash) in zip(exact, errors, shown, strokes, strict=True)
     ]
     predicted = _bias_lines(levels, totals, labels)
@@ -159,21 +160,20 @@ def exact_curves(
     if split:
         bottom, bands = _bands(exact, errors, x, size)
         chart = replace(chart, limits=(bottom, error_limits([replace(chart, lines=totals)])[1]))
-        for own in predicted:  # each panel has its own, and the legend above them is one line high
-            own[:] = [replace(line, label=PREDICTED.replace("\n", " "), colour=theme.INK) for line in own]
+        for drawn in predicted:  # each panel has one, and the legend above them is one line high
+            drawn[:] = [replace(line, label=PREDICTED.replace("\n", " "), colour=theme.INK) for line in drawn]
         charts = [
             replace(chart, lines=[*bands[i], totals[i], *predicted[i], *seeds[i]], title=n, title_colour=strokes[i][0])
             for i, n in enumerate(shown)
         ]
     else:
-        charts = [replace(chart, lines=[*totals, *(line for own in (*predicted, *seeds) for line in own)])]
+        charts = [replace(chart, lines=[*totals, *chain.from_iterable((*predicted, *seeds))])]
     origin = {"curves": [dict(c.attrs) for c in exact], "versions": recipe.versions()}
+    panel = (7.0, 3.5) if len(charts) == 1 else ((7.0 if count < 3 else 9.0) / count, 3.2)
     return draw_charts(
-        [charts],
+        ChartRows([charts], notes, panel),
         title=title,
         heading=",  ".join([common_setting(exact), *_foundation(exact, simulated)]),
-        notes=notes,
-        panel=(7.0, 3.5) if len(charts) == 1 else ((7.0 if count < 3 else 9.0) / count, 3.2),
         legend=("above" if split else "right") * legend,
         description=recipe.text(origin | ({"runs": recipe.value(describe(simulated))} if simulated else {})),
         ax=ax,
@@ -187,10 +187,10 @@ def _bands(
     if any("drift" not in c for c in exact):
         raise ArgumentError("parts must be False along trajectories, whose errors are not split; got True")
     stacked = [np.cumsum([c[part].values for part in theme.ERROR_PARTS], axis=0) for c in exact]
-    seen = np.concatenate([*errors, *(s[:, -1] for s in stacked)])
+    known = np.concatenate([*errors, *(s[:, -1] for s in stacked)])
     least = min(e.min(initial=math.inf, where=e > 0) for e in errors)
     least = least if least < math.inf else 1.0  # nothing is off
-    bottom = float(seen.min(initial=least, where=seen > SMALL_BAND * least)) / 3  # there is room for the lowest band
+    bottom = float(known.min(initial=least, where=known > SMALL_BAND * least)) / 3  # there is room for the lowest band
     out = []
     for c, sums in zip(exact, stacked, strict=True):
         edges = np.maximum(np.concatenate([np.zeros((1, sums.shape[1])), sums]), bottom)
@@ -234,12 +234,12 @@ def _seeds_note(summaries: Sequence[SeedSummary], band: tuple[float, float], one
 
 def _leaving_notes(exact: Sequence[xr.Dataset], labels: Sequence[str], left: Sequence[int | None]) -> list[str]:
     """Which methods diverge, by the round from which on they are out of sight."""
-    gone: dict[int, list[str]] = {}
+    named_by_round: dict[int, list[str]] = {}
     for c, label, at in zip(exact, labels, left, strict=True):
         if at is not None:
-            gone.setdefault(int(c["rounds"][at]), []).append(label)
+            named_by_round.setdefault(int(c["rounds"][at]), []).append(label)
     notes = []
-    for t, named in gone.items():
+    for t, named in named_by_round.items():
         what = "diverges: its error is" if len(named) == 1 else "diverge: their errors are"
         notes.append(f"{'; '.join(named)} {what} beyond the figure from round {t:,} on.")
     return notes
@@ -318,8 +318,8 @@ def bound_and_curve(
         lines.append(Line(at, exact["mse"].values, "exact mean squared error", colour))
     if result is not None:
         s = summarise_seeds(result, band, x)
-        seen = int(np.sum(s.x <= end))
-        some = np.unique(np.linspace(0, seen - 1, min(SAMPLED_ROUNDS, seen)).round().astype(int))
+        count = int(np.sum(s.x <= end))
+        some = np.unique(np.linspace(0, count - 1, min(SAMPLED_ROUNDS, count)).round().astype(int))
         lines.append(s.line(f"{s.seeds} simulations", colour, "tint"))
         lines.append(Line(s.x[some], s.mean[some], "their mean", colour, "samples"))
     per_iteration = psi and x == "samples"
@@ -331,10 +331,9 @@ def bound_and_curve(
         x_limits=(0.0, end),
     )
     return draw_charts(
-        [[chart]],
+        ChartRows([[chart]], _bound_notes(drawn, result, band, per_iteration)),
         title=title,
         heading=_heading(data[0]),
-        notes=_bound_notes(drawn, result, band, per_iteration),
         legend="above" * legend,
         description=describe([result]) if result is not None else recipe.text(dict(data[0].attrs)),
         ax=ax,
@@ -410,16 +409,14 @@ def trade_off(
 
     epsilon = checks.real("epsilon", epsilon, above=0)
     plans = checks.instances("plans", plans, Plan, "a plan of fl.plan")
+    note = "Mark: the fewest communications found with that many observations; the line holds it until the next mark."
     return draw_charts(
-        [[trade_off_chart(plans)]],
+        ChartRows([[trade_off_chart(plans)]], [note]),
         title=title,
         heading=_joined(
             f"What an RMSE of {epsilon:g} costs, by {', '.join(dict.fromkeys(p.basis for p in plans))}",
             *(start_words(named) for named in dict.fromkeys(p.start for p in plans) if named),
         ),
-        notes=[
-            "Mark: the fewest communications found with that many observations; the line holds it until the next mark."
-        ],
         legend="above" * legend,
         description=f"trade-off for RMSE {epsilon:g}",
         ax=ax,

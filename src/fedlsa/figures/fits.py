@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 ESTIMATE_COLOUR, SITE_COLOUR = theme.METHODS["SCAFFLSA"], theme.OTHERS[1]
 MAX_SCALE_RATIO = 30.0  # coefficients whose standard errors differ by more do not share a scale
@@ -75,11 +77,26 @@ def coefficients(
         grid = right.add_gridspec(len(heights), 1, height_ratios=heights)
         main, *others = left.subplots(), *(right.add_subplot(grid[k]) for k in range(len(parts) + 1))
         _panels([main, *others], fit, level, legend)
-        if legend:
-            figure.legend(*main.get_legend_handles_labels(), loc="outside upper left", ncols=3, columnspacing=1.3,
-                          handletextpad=0.4)  # fmt: skip
-        figure.set_label(about)
+        _finish(figure, main, legend, about)
     return figure
+
+
+def _finish(figure: Figure, axes: Axes, legend: bool, about: str) -> None:
+    """The legend of these axes above the figure, and what the figure shows, for its file."""
+    if legend:
+        entries = axes.get_legend_handles_labels()
+        figure.legend(*entries, loc="outside upper left", ncols=3, columnspacing=1.3, handletextpad=0.4)
+    figure.set_label(about)
+
+
+def _arrows(
+    axes: Axes, limits: tuple[float, float], beyond: Sequence[NDArray[np.bool_]], colour: str, size: float
+) -> None:
+    """A triangle at the left and at the right edge, in the rows of which something lies beyond it."""
+    for edge, mark, rows in zip(limits, "<>", map(np.flatnonzero, beyond), strict=True):
+        if len(rows):  # marks that are not there would still ask constrained layout for room
+            style = {"color": colour, "markersize": size * theme.stroke(), "markeredgewidth": 0, "zorder": 5}
+            axes.plot(np.full(len(rows), edge), rows, mark, linestyle="none", clip_on=False, **style)
 
 
 def _panels(several: Sequence[Axes], fit: Any, level: float, legend: bool) -> None:
@@ -97,19 +114,15 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
     alike = not len(known) or known.max() <= MAX_SCALE_RATIO * known.min()
     unit: Floats = np.ones(d) if alike else np.where(deviation > 0, deviation, 1.0)
     interval = np.asarray(fit.confidence_interval(level)) / unit[:, None]
-    own = np.stack([s.theta for s in fit.per_site]) / unit  # (N, d), NaN where a site leaves it open
-    low, high = _limits(interval, own)
+    sites = np.stack([s.theta for s in fit.per_site]) / unit  # (N, d), NaN where a site leaves it open
+    low, high = _limits(interval, sites)
     row = np.arange(d)
-    dot = larger * (3.2 if len(own) <= 20 else 2.2)
-    inside = (own >= low) & (own <= high)
-    spread = 0.24 * np.linspace(-1, 1, len(own))[:, None] * (len(own) > 1)  # so that dots do not hide one another
-    y = np.broadcast_to(row, own.shape) + spread
-    look: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0, "color": SITE_COLOUR, "zorder": 2}
-    axes.plot(own[inside], y[inside], "o", markersize=dot, alpha=0.65, label="site's own solution", **look)
-    for edge, mark, beyond in ((low, "<", own < low), (high, ">", own > high)):
-        out = np.flatnonzero(beyond.any(axis=0))
-        if len(out):  # marks that are not there would still ask constrained layout for room
-            axes.plot(np.full(len(out), edge), out, mark, markersize=4.5 * larger, clip_on=False, **look)
+    inside = (sites >= low) & (sites <= high)
+    spread = 0.24 * np.linspace(-1, 1, len(sites))[:, None] * (len(sites) > 1)  # so that dots do not hide one another
+    y = np.broadcast_to(row, sites.shape) + spread
+    axes.plot(sites[inside], y[inside], "o", markersize=larger * (3.2 if len(sites) <= 20 else 2.2), alpha=0.65,
+              color=SITE_COLOUR, markeredgewidth=0, zorder=2, label="site's own solution")  # fmt: skip
+    _arrows(axes, (low, high), [(sites < low).any(axis=0), (sites > high).any(axis=0)], SITE_COLOUR, 4.5)
     thick = larger * (2.2 if d <= MAX_NAMED else 1.2)
     axes.hlines(row, *interval.T, color=ESTIMATE_COLOUR, linewidth=thick, zorder=4, label=f"{100 * level:g}% interval")
     axes.plot(
@@ -135,13 +148,13 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
     axes.set_xlabel("coefficient" if alike else "coefficient / its standard error")
 
 
-def _limits(interval: Floats, own: Floats) -> tuple[float, float]:
+def _limits(interval: Floats, sites: Floats) -> tuple[float, float]:
     """All intervals, and the sites' solutions as far as they lie within one and a half times the intervals' range."""
     low, high = float(interval.min()), float(interval.max())
-    seen = own[np.isfinite(own)]
-    if len(seen):
+    known = sites[np.isfinite(sites)]
+    if len(known):
         reach = 1.5 * max(high - low, 1e-300)
-        low, high = min(low, max(float(seen.min()), low - reach)), max(high, min(float(seen.max()), high + reach))
+        low, high = min(low, max(float(known.min()), low - reach)), max(high, min(float(known.max()), high + reach))
     room = 0.04 * (high - low) or 0.5
     return low - room, high + room
 
@@ -198,7 +211,7 @@ def _sites(axes: Axes, per_site: Any, legend: bool) -> None:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 24 else name[:21] + "..."
+    return name if len(name) <= 28 else f"{name[:12]}...{name[-13:]}"
 
 
 PLAIN_COLOUR, SHARED_COLOUR, OUTLIER_COLOUR = theme.SOFT, theme.METHODS["SCAFFLSA"], theme.METHODS["FedLSA"]
@@ -250,10 +263,7 @@ def forest(
         figure = theme.matplotlib().figure.Figure(figsize=(width, em * (1.5 + each * (N + 1.5))), layout="constrained")
         axes = figure.subplots()
         _draw(axes, rows, title)
-        if legend:
-            figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3, columnspacing=1.3,
-                          handletextpad=0.4)  # fmt: skip
-        figure.set_label(about)
+        _finish(figure, axes, legend, about)
     return figure
 
 
@@ -276,7 +286,7 @@ class ForestRows:
         self.names = [found.sites[c] for c in chosen]
         self.theta, self.weight = theta[chosen], 1 / error[chosen] ** 2
         self.low, self.high = self.theta - reach, self.theta + reach
-        self.apart = np.array([name in found.stands_out for name in self.names])
+        self.outlier = np.array([name in found.stands_out for name in self.names])
         half = stdtrit(found.shared_degrees_of_freedom, 0.5 + level / 2) * np.sqrt(found.shared_covariance[j, j])
         self.shared = (found.shared[j] - half, found.shared[j], found.shared[j] + half)
         missing = len(found.sites) - len(chosen)
@@ -305,20 +315,15 @@ def _draw(axes: Axes, rows: ForestRows, title: str | None) -> None:
     low_end, high_end = np.clip((rows.low, rows.high), low, high)
     area = _areas(rows.weight, N, larger)
     for colour, group, label in (
-        (PLAIN_COLOUR, ~rows.apart, "site"),
-        (OUTLIER_COLOUR, rows.apart, "site that stands out"),
+        (PLAIN_COLOUR, ~rows.outlier, "site"),
+        (OUTLIER_COLOUR, rows.outlier, "site that stands out"),
     ):
-        if not group.any():
-            continue
-        axes.hlines(row[group], low_end[group], high_end[group], color=colour, linewidth=thick, zorder=3)
-        look: dict[str, Any] = {"color": colour, "linewidths": 0, "zorder": 5}
-        axes.scatter(rows.theta[group], row[group], marker="s", s=area[group], label=label, **look)
-        for edge, mark, beyond in ((low, "<", group & (rows.low < low)), (high, ">", group & (rows.high > high))):
-            if (
-                N <= MAX_NAMED_SITES and beyond.any()
-            ):  # marks that are not there would still ask constrained layout for room
-                size = 14 * larger**2
-                axes.scatter(np.full(beyond.sum(), edge), row[beyond], marker=mark, s=size, clip_on=False, **look)
+        if group.any():
+            axes.hlines(row[group], low_end[group], high_end[group], color=colour, linewidth=thick, zorder=3)
+            axes.scatter(rows.theta[group], row[group], marker="s", s=area[group], label=label, color=colour,
+                         linewidths=0, zorder=5)  # fmt: skip
+            if N <= MAX_NAMED_SITES:
+                _arrows(axes, (low, high), [group & (rows.low < low), group & (rows.high > high)], colour, 3.7)
     line = max(1.0, N / MAX_NAMED_SITES)  # the height of a line of text, in rows
     foot = N - 1 + 1.4 * line
     _diamond(axes, rows.shared, foot, 0.34 * line)
@@ -326,10 +331,10 @@ def _draw(axes: Axes, rows: ForestRows, title: str | None) -> None:
     axes.set_ylim(foot + 0.7 * line, -0.8 * line)
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
-    named = row.tolist() if N <= MAX_NAMED_SITES else _spaced(row[rows.apart], line)
-    axes.set_yticks([*named, foot], [*(_short_site(rows.names[i]) for i in named), "shared estimate"])
+    named = row.tolist() if N <= MAX_NAMED_SITES else _spaced(row[rows.outlier], line)
+    axes.set_yticks([*named, foot], [*(_short(rows.names[i]) for i in named), "shared estimate"])
     for text, i in zip(axes.get_yticklabels(), [*named, N], strict=True):
-        text.set_color(SHARED_COLOUR if i == N else OUTLIER_COLOUR if rows.apart[i] else theme.INK)
+        text.set_color(SHARED_COLOUR if i == N else OUTLIER_COLOUR if rows.outlier[i] else theme.INK)
     if N <= WITH_NUMBERS:
         _numbers(axes, rows, foot)
     if N > MAX_NAMED_SITES:
@@ -371,7 +376,3 @@ def _spaced(places: Any, least: float) -> list[int]:
         if not out or place - out[-1] >= least:
             out.append(place)
     return out
-
-
-def _short_site(name: str) -> str:
-    return name if len(name) <= 28 else f"{name[:12]}...{name[-13:]}"

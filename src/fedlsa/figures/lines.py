@@ -28,8 +28,8 @@ COSTS = {
     "uploads": "messages to the server, all agents",
     "bytes": "bytes, up and down, all agents",
 }
-WHOLE = "mean squared error"
-ERROR = f"{WHOLE}  ‖θ \u2212 θ⋆‖²"
+MSE = "mean squared error"
+ERROR = f"{MSE}  ‖θ \u2212 θ⋆‖²"
 HEADROOM = 30.0  # how far above the largest sound error the axis may reach for runs that diverge
 OUT_OF_SIGHT = 100.0  # times the ceiling: there what is above it is drawn, so that a line leaves the figure
 FAR_BELOW = 30.0  # times below all lines a level would press them together
@@ -102,7 +102,11 @@ class Chart:
 
 @dataclass(frozen=True, eq=False)
 class ChartRows:
-    """Rows of charts that make one figure, as `matplotlib_figures.draw_charts` takes them."""
+    """Rows of charts that make one figure.
+
+    notes : what lines, bands and dashes mean; panel : width and height of a chart with its labels, in inches
+    share : "row", "all" or "none", for one vertical axis per row, in all, or per chart
+    """
 
     rows: Sequence[Sequence[Chart]]
     notes: Sequence[str] = ()
@@ -288,8 +292,8 @@ def names(results: Sequence[xr.Dataset]) -> list[str]:
     out = []
     for r in results:
         mine, kin = settings(r), [settings(k) for k in results if method_name(k) == method_name(r)]
-        apart = [k for k in mine if any(other.get(k) != mine[k] for other in kin)]
-        out.append(", ".join([method_name(r), *(_shown(k, mine[k]) for k in apart)]))
+        differing = [k for k in mine if any(other.get(k) != mine[k] for other in kin)]
+        out.append(", ".join([method_name(r), *(_shown(k, mine[k]) for k in differing)]))
     return [f"{n} ({out[:i].count(n) + 1})" if out.count(n) > 1 else n for i, n in enumerate(out)]
 
 

@@ -21,7 +21,7 @@ from .. import checks, files
 from ..errors import ArgumentError
 from . import theme
 from .drawing_checks import checked
-from .lines import OUT_OF_SIGHT, Chart, Line, error_limits, number
+from .lines import OUT_OF_SIGHT, Chart, ChartRows, Line, error_limits, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,63 +38,58 @@ BANDS = ("tint", "part")  # roles of lines of which only the band is drawn
 
 
 def draw_charts(
-    rows: Sequence[Sequence[Chart]],
+    charts: ChartRows,
     *,
     title: str | None = None,
     heading: str = "",
-    notes: Sequence[str] = (),
-    panel: tuple[float, float] = (7.0, 3.5),
-    share: str = "row",
     legend: str = "above",
     description: str = "",
     ax: Any = None,
 ) -> Drawn:
-    """Rows of charts as one figure, or in `ax`, as many axes as there are charts.
+    """Charts as one figure, or in `ax`, as many axes as there are charts.
 
-    heading : what all of it shares; notes : what lines, bands and dashes mean, under it
-    panel : width and height of a chart with its labels, in inches; share : "row", "all" or "none", for one vertical
-    axis per row, in all, or per chart; legend : "above" the charts, "right" of the only one, or "" for none
+    heading : what all of it shares; legend : "above" the charts, "right" of the only one, or "" for none
     description : how it was made, which `save` writes into the file
     """
-    charts = [chart for row in rows for chart in row]
+    lines = [line for row in charts.rows for chart in row for line in chart.lines]
+    entries = _legend_entries(lines) if legend else {}
     if ax is not None:
-        return _draw_into(ax, charts, title, legend, [heading, *notes])
-    high, wide = len(rows), max(map(len, rows))
-    lines = [line for chart in charts for line in chart.lines]
-    with theme.new_figure(wide * panel[0], many=high * wide > 2) as (width, tall, em):
+        return _draw_into(ax, [chart for row in charts.rows for chart in row], title, entries, [heading, *charts.notes])
+    high, wide = len(charts.rows), max(map(len, charts.rows))
+    with theme.new_figure(wide * charts.panel[0], many=high * wide > 2) as (width, tall, em):
         letters = (width - 2 * EDGE) / em
-        entries = _legend_entries(lines) if legend else {}
         columns = _legend_columns(list(entries), letters)
-        set_in = [_wrapped(words, int(LETTERS * letters)) for words in (heading, *notes)]
-        said = [part for note in set_in[1:] for part in note]
-        above = EDGE + em * (TITLE * bool(title) + HEADING * len(set_in[0]))
-        below = EDGE + em * NOTE * len(said)
+        wrapped = [_wrapped(words, int(LETTERS * letters)) for words in (heading, *charts.notes)]
+        notes = [line for note in wrapped[1:] for line in note]
+        above = EDGE + em * (TITLE * bool(title) + HEADING * len(wrapped[0]))
+        below = EDGE + em * NOTE * len(notes)
         legend_top, above = above, above + (em * ENTRY * -(-len(entries) // columns) if legend == "above" else 0)
-        left, height = EDGE / width, above + high * tall * panel[1] + below
+        left, height = EDGE / width, above + high * tall * charts.panel[1] + below
         figure = theme.matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
         figure.get_layout_engine().set(rect=(left / 2, below / height, 1 - left, 1 - (above + below) / height))
-        grid = figure.subplots(high, wide, squeeze=False, sharey=share)
-        for i, row in enumerate(rows):
-            group = {"row": row, "all": charts, "none": None}[share]
+        grid = figure.subplots(high, wide, squeeze=False, sharey=charts.share)
+        for i, (row, limits) in enumerate(zip(charts.rows, charts.limits(), strict=True)):
             for j, (axes, chart) in enumerate(zip(grid[i], row, strict=True)):
-                _draw_chart(axes, chart, error_limits(group or [chart]))
+                _draw_chart(axes, chart, limits[j])
                 axes.set_xlabel(chart.x if i == high - 1 else "")
-                axes.set_ylabel(chart.y if j == 0 or share == "none" else "")
-                axes.set_title(chart.title, loc="left", **_title_look(chart))
+                axes.set_ylabel(chart.y if j == 0 or charts.share == "none" else "")
+                axes.set_title(chart.title, loc="left", **_title_style(chart))
         if title:
             figure.text(left, 1 - EDGE / height, title, fontsize="large", fontweight="bold", va="top")
         y = 1 - (EDGE + em * TITLE * bool(title)) / height
-        figure.text(left, y, "\n".join(set_in[0]), fontsize="small", color=theme.SOFT, va="top")
-        figure.text(left, EDGE / 2 / height, "\n".join(said), fontsize="small", color=theme.SOFT, va="bottom",
+        figure.text(left, y, "\n".join(wrapped[0]), fontsize="small", color=theme.SOFT, va="top")
+        figure.text(left, EDGE / 2 / height, "\n".join(notes), fontsize="small", color=theme.SOFT, va="bottom",
                     linespacing=1.4)  # fmt: skip
         if legend == "right":
-            order = sorted(entries, key=lambda label: -_end(lines, label, rows[0][0].ceiling))  # as the lines end
+            order = sorted(
+                entries, key=lambda label: -_end(lines, label, charts.rows[0][0].ceiling)
+            )  # as the lines end
             grid[0, 0].legend([entries[label] for label in order], order, loc="upper left", bbox_to_anchor=(1.01, 1.02))
         elif entries:
             figure.legend(list(entries.values()), list(entries), loc="upper left", ncols=columns, borderaxespad=0,
                           borderpad=0.1, columnspacing=1.5, handlelength=2.4,
                           bbox_to_anchor=(left, 1 - legend_top / height))  # fmt: skip
-        figure.set_label(description or "\n".join(notes))
+        figure.set_label(description or "\n".join(charts.notes))
     return figure
 
 
@@ -104,21 +99,22 @@ def _wrapped(words: str, letters: int) -> list[str]:
     return [line.replace("\u00a0", " ") for line in lines]
 
 
-def _draw_into(ax: Any, charts: Sequence[Chart], title: str | None, legend: str, caption: Sequence[str]) -> Any:
+def _draw_into(
+    ax: Any, charts: Sequence[Chart], title: str | None, entries: dict[str, Any], caption: Sequence[str]
+) -> Any:
     """Charts in the user's axes, with the settings that matplotlib has at this moment."""
     several = given_axes(ax, (len(charts),), title)
     for axes, chart in zip(several, charts, strict=True):
-        _draw_chart(axes, chart, error_limits([chart]))
+        _draw_chart(axes, chart, chart.limits or error_limits([chart]))
         axes.set(xlabel=chart.x, ylabel=chart.y, label="\n".join(caption))
         if title or chart.title:
-            axes.set_title(title or chart.title, **({} if title else _title_look(chart)))
-    entries = _legend_entries([line for chart in charts for line in chart.lines]) if legend else {}
+            axes.set_title(title or chart.title, **({} if title else _title_style(chart)))
     if entries:
         several[0].legend(list(entries.values()), list(entries))
     return ax
 
 
-def _title_look(chart: Chart) -> dict[str, Any]:
+def _title_style(chart: Chart) -> dict[str, Any]:
     return {"color": chart.title_colour, "fontweight": "bold"} if chart.title_colour else {}
 
 
@@ -146,7 +142,7 @@ def _legend_entries(lines: Sequence[Line]) -> dict[str, Any]:
             if line.role in BANDS:
                 entries[line.label] = matplotlib.patches.Patch(color=colour, alpha=line.style.opacity, linewidth=0)
             else:
-                entries[line.label] = matplotlib.lines.Line2D([], [], **_look(line, colour))
+                entries[line.label] = matplotlib.lines.Line2D([], [], **_line_style(line, colour))
     return entries
 
 
@@ -165,18 +161,18 @@ def _end(lines: Sequence[Line], label: str, ceiling: float) -> float:
     return float(y[-1]) if len(y) and y[-1] <= ceiling else ceiling
 
 
-def _look(line: Line, colour: str) -> dict[str, Any]:
-    look = line.style
-    marker = theme.MARKERS[look.marker] if look.marker else ""
-    fill = {"markerfacecolor": "white"} if look.hollow else {}
+def _line_style(line: Line, colour: str) -> dict[str, Any]:
+    style = line.style
+    marker = theme.MARKERS[style.marker] if style.marker else ""
+    fill = {"markerfacecolor": "white"} if style.hollow else {}
     if line.role == "point":  # stands off from the lines below it
         fill = {"markeredgecolor": "white"}
     larger = theme.stroke()
     return {
-        "color": colour, "alpha": look.opacity, "linestyle": theme.DASHES[look.dash],
-        "linewidth": larger * look.width, "marker": marker, "markersize": larger * look.size,
+        "color": colour, "alpha": style.opacity, "linestyle": theme.DASHES[style.dash],
+        "linewidth": larger * style.width, "marker": marker, "markersize": larger * style.size,
         "markeredgewidth": larger * (1.5 if marker == "x" else 1.0), **fill,
-        "zorder": look.layer, "clip_on": line.role != "samples", "in_layout": False,
+        "zorder": style.layer, "clip_on": line.role != "samples", "in_layout": False,
         "drawstyle": "steps-post" if line.steps else "default",
     }  # fmt: skip
 
@@ -195,7 +191,7 @@ def draw_line(axes: Axes, line: Line, ceiling: float = np.inf) -> None:
         style = {"arrowstyle": "-|>", "color": line.colour, "lw": 0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": size}
         axes.annotate("", head, tail, arrowprops=style, zorder=line.style.layer)
     elif line.role not in BANDS and len(line.x):  # without points there is only its entry in the legend
-        axes.plot(line.x, y, label=line.label or None, **_look(line, line.colour))
+        axes.plot(line.x, y, label=line.label or None, **_line_style(line, line.colour))
     if line.deviation is not None:
         thick = 0.9 * theme.stroke()
         axes.errorbar(line.x, y, yerr=line.deviation, color=line.colour, linestyle="none", elinewidth=thick, zorder=5)
@@ -203,7 +199,7 @@ def draw_line(axes: Axes, line: Line, ceiling: float = np.inf) -> None:
 
 def _draw_chart(axes: Axes, chart: Chart, limits: tuple[float, float]) -> None:
     axes.set_yscale(chart.y_scale, **({"nonpositive": "mask"} if chart.y_scale == "log" else {}))
-    span, limits = chart.span, chart.limits or limits
+    span = chart.span
     shared_x, shared_y = axes.get_shared_x_axes(), axes.get_shared_y_axes()
     if any(one.has_data() for one in shared_x.get_siblings(axes)):  # what is there stays in sight
         span = _union(span, axes.get_xlim(), chart.x_scale == "log" and span[0] > 0)
