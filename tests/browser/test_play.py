@@ -214,6 +214,101 @@ def test_steps_that_are_too_long_have_no_end_and_say_so(still):
     still.locator(".fs-words", has_text="FedLSA: error beyond all bounds").wait_for()
 
 
+def test_where_a_method_is_unstable_no_band_fills_the_picture_and_the_values_leave_its_name_free(still):
+    visit(still, "lab=1&eta=2.2")
+    still.evaluate("fedlsaPlay.scene.setRound(Infinity)")
+    high, gone = still.evaluate("""() => {
+      const c = document.querySelector(".fs-error canvas"), g = c.getContext("2d"), k = c.width / c.clientWidth;
+      const [l, r, t, b] = [52, c.clientWidth - 14, 34, c.clientHeight - 40], {error} = fedlsaPlay.shown;
+      const last = Math.max(...error.methods.map(m => m.unstable_from)), x = l + (r - l) * (last + 0.5) / 15;
+      const heights = Array.from({length: 40}, (_, i) => t + (i + 0.4) * (b - t) / 40);
+      const filled = y => [...g.getImageData(k * x, k * y, 1, 1).data].some(v => v);
+      return [error.methods[0].unstable_from, heights.filter(filled)];
+    }""")
+    assert 0 < high < 15
+    assert len(gone) <= 2  # a grid's line may be met
+    view = still.locator(".fs-error").bounding_box()
+    still.mouse.move(view["x"] + view["width"] / 2, view["y"] + view["height"] / 2)
+    still.locator(".fs-tip").wait_for()
+    assert still.locator(".fs-tip").bounding_box()["y"] >= view["y"] + 34 + 10 + 17 + 8  # below both names
+    still.mouse.move(5, 5)
+
+
+def test_a_wrong_guess_is_shown_beside_the_right_one(still):
+    words = """() => {
+      const seen = [], brush = CanvasRenderingContext2D.prototype, real = brush.fillText;
+      brush.fillText = function (text, ...rest) { seen.push(text); real.call(this, text, ...rest); };
+      document.getElementById("restore").click();
+      brush.fillText = real;
+      return seen;
+    }"""
+    visit(still, "step=2")
+    still.locator("#guesses button").first.click()
+    assert [t.split("\n")[-1] for t in still.locator("#guesses button").all_inner_texts()] == [
+        "your guess", "so it is", "With one of the agents"]  # fmt: skip
+    a, b = (np.array(agent["own"]) for agent in still.evaluate("fedlsaPlay.shown.plane.agents"))
+    assert still.evaluate("fedlsaPlay.shown.plane.methods[0].guess") == pytest.approx((a + b) / 2)
+    assert {"your guess", "FedLSA ends here"} <= set(still.evaluate(words))
+    still.locator("#guesses button").nth(1).click()
+    assert "your guess, and so it is" in still.locator("#guesses button").nth(1).inner_text()
+    assert "your guess" not in still.evaluate(words)
+
+
+def test_back_goes_through_steps_and_settled_sliders_and_never_leaves_the_page(browser):
+    page = opened(browser, reduced_motion="reduce")
+    page.locator("#next").click()
+    page.get_by_role("button", name="Lab", exact=True).click()
+    slider, been = page.get_by_role("slider", name="noise", exact=True), ["", "#step=1"]
+    for value in (0, 0.05, 0.1):
+        page.wait_for_function("value => (location.hash.match(/noise=([^&]*)/) || [])[1] === String(value)", arg=value)
+        been.append(page.evaluate("location.hash"))
+        slider.press("ArrowRight")
+    page.wait_for_function("location.hash.includes('noise=0.2')")
+    for hash, noise in zip(been[::-1], (0.1, 0.05, 0, 0, 0.3), strict=True):
+        page.go_back()
+        page.wait_for_function("hash => location.hash === hash", arg=hash)
+        page.wait_for_function("noise => fedlsaPlay.state.noise === noise", arg=noise)
+    page.go_forward()
+    page.wait_for_function("location.hash === '#step=1' && fedlsaPlay.state.agents === 1")
+    page.close()
+    assert page.faults == []
+
+
+def test_the_beginning_takes_six_seconds_and_without_motion_shows_its_end(browser, still):
+    visit(still, "step=1")
+    still.evaluate("() => { location.hash = ''; }")
+    still.wait_for_function("fedlsaPlay.scene.round === 15 && fedlsaPlay.scene.drawn.round === 15")
+    page = opened(browser)
+    rounds = page.evaluate("""async () => {
+      const {scene} = fedlsaPlay, real = requestAnimationFrame;
+      scene.pause();
+      await new Promise(done => real(() => real(done)));
+      let asked = null, now = 1;
+      window.requestAnimationFrame = f => { asked = f; return 1; };
+      const frames = (many, ms) => { while (many--) { const f = asked; asked = null; f?.(now += ms); } };
+      scene.setRound(0);
+      scene.play();
+      frames(1, 0);
+      frames(290, 20);
+      const before = scene.round;
+      frames(15, 20);
+      return [before, scene.round];
+    }""")
+    page.close()
+    assert rounds[0] < 15 == rounds[1]
+
+
+def test_paper_shows_the_round_that_its_words_speak_of(browser):
+    page = opened(browser)
+    page.wait_for_function("fedlsaPlay.scene.round > 0.3")
+    page.emulate_media(media="print")
+    page.wait_for_function("fedlsaPlay.scene.drawn.round === Math.round(fedlsaPlay.scene.drawn.round)")
+    shown = page.evaluate("fedlsaPlay.scene.drawn.round")
+    assert page.locator(".fs-words").inner_text().startswith(f"Round {shown:.0f} of 15.")
+    assert not page.evaluate("fedlsaPlay.scene.playing")
+    page.close()
+
+
 @pytest.mark.parametrize("step", range(1, 6))
 def test_a_step_of_the_story_shows_its_answer_only_after_a_guess(still, step):
     visit(still, f"step={step}")
@@ -543,16 +638,16 @@ def test_a_slider_that_is_moved_back_and_forth_writes_the_address_when_it_rests(
     """Browsers stop a page that changes its address too often, and the link would be an old one."""
     visit(still, "lab=1")
     written, took = still.evaluate("""async () => {
-      const real = history.replaceState, from = performance.now(), slider = document.querySelector("#sliders input");
+      const real = history.pushState, from = performance.now(), slider = document.querySelector("#sliders input");
       let written = 0;
-      history.replaceState = function (...args) { written += 1; real.apply(this, args); };
+      history.pushState = function (...args) { written += 1; real.apply(this, args); };
       for (let i = 0; i < 60; i++) {
         slider.value = 1 + i % 8;
         slider.oninput();
         await new Promise(requestAnimationFrame);
       }
       const count = written, took = performance.now() - from;
-      delete history.replaceState;
+      delete history.pushState;
       return [count, took];
     }""")
     assert written <= took / 200

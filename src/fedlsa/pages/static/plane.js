@@ -10,9 +10,9 @@
     @property {number[][][]} [walks] T x N: where an agent goes in a round, as flat lists [x0, y0, x1, y1, ...]
     @property {number[]} [scatter] T + 1: how far a noisy run strays from the average, drawn as a pale disc
     @property {Point | null} [end] limit of the mean; null with end_reason
-    @property {string} [end_reason] */
-/** @typedef {{caption?: string, agents: AgentData[], theta_star?: Point | null, methods: PathData[], guess?: Point | null}}
-      PlaneData guess: where the reader thought that a method ends */
+    @property {string} [end_reason]
+    @property {Point | null} [guess] where the reader thought that it ends */
+/** @typedef {{caption?: string, agents: AgentData[], theta_star?: Point | null, methods: PathData[]}} PlaneData */
 /** @typedef {{x: number, y: number, w: number, h: number}} Rectangle in the plane by its middle, on the screen by its corner */
 /** @typedef {(name: string) => string} Paint a colour by its name */
 /** @typedef {{paint: Paint, wake: () => void, renew: () => void, still: () => boolean,
@@ -47,7 +47,7 @@ var FedLSAPlane = (() => {
       @param {PlaneData} plane @returns {Rectangle} */
   function fitted(plane) {
     const own = plane.agents.map(a => a.own).filter(isPoint), star = isPoint(plane.theta_star) ? plane.theta_star : [0, 0];
-    const ends = [plane.guess, ...plane.methods.flatMap(m => [m.average[0], m.end])].filter(isPoint);
+    const ends = plane.methods.flatMap(m => [m.average[0], m.end, m.guess]).filter(isPoint);
     const far = (/** @type {Point} */ p) => distance(p, /** @type {Point} */ (star));
     const paths = plane.methods.flatMap(m => [...m.average, ...(m.walks || []).flat().map(walk => walk.slice(-2))]);
     const reach = 1.5 * most([1e-9, ...[...ends, ...own].map(far)]);
@@ -343,7 +343,7 @@ var FedLSAPlane = (() => {
     /** Solutions, theta_star, the end, and their names. @param {Brush} g @param {PathData} m
         @param {(p: Point | null | undefined) => Point} at @param {Rectangle} pane */
     function drawPane(g, m, at, pane) {
-      const {agents, theta_star, guess} = plane, many = agents.length > MAX_NAMED, dark = paint("ink");
+      const {agents, theta_star} = plane, {guess} = m, many = agents.length > MAX_NAMED, dark = paint("ink");
       const tint = paint(m.name), star = isPoint(theta_star) ? at(theta_star) : null;
       /** @type {Label[]} */
       const labels = [];
