@@ -10,9 +10,9 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, FedLSAWarning, MissingExtraError, SiteDataError
 from fedlsa.fitting import rows, tables
-from fedlsa.fitting.arrays import typed_labels
 from fedlsa.fitting.design import MAX_LEVELS, agree_levels, level_counts
 from fedlsa.fitting.sites import open_tables
+from fedlsa.fitting.tables import typed_labels
 
 formulaic = pytest.importorskip("formulaic")
 

@@ -20,7 +20,7 @@ from ..fitting import Fit, Prediction, Regression, Residuals, TDErrors, Value, W
 from ..fitting import evaluate as on_holdout
 from ..fitting import fit as fit_sites
 from ..fitting.model_files import to_plain
-from ..fitting.table_files import MARKS
+from ..fitting.table_files import DECIMAL_MARKS
 from ..fitting.tasks import COVARIANCES
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, stages, table
@@ -84,7 +84,7 @@ RUN = Options(
     {
         "Data": {
             "site": "Column that says which site a row is of. By default each file is a site.",
-            "decimal": Option("Decimal mark of CSV files. By default as their numbers show it.", names=MARKS),
+            "decimal": Option("Decimal mark of CSV files. By default as their numbers show it.", names=DECIMAL_MARKS),
         },
         "Run": PROTOCOL,
         "Error bars": ERROR_BARS,

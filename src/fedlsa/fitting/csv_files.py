@@ -19,7 +19,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import SiteDataError
-from .arrays import not_a_number
+from .tables import not_a_number
 
 BLOCK = 2**20  # bytes that are read at a time
 # fields that are missing values: those of pandas, and a blank
@@ -58,14 +58,14 @@ class CsvDialect:
 
     separator: str = ","
     flags: frozenset[str] = frozenset()
-    marks: Mapping[str, str] = field(default_factory=dict)
+    decimals: Mapping[str, str] = field(default_factory=dict)
     given: bool = False
     doubtful: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     mixed: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     def pattern(self, column: str) -> re.Pattern[str]:
         """What a field of a column of numbers looks like."""
-        return FLAG if column in self.flags else (GROUPED if self.given else NUMBER)[self.marks.get(column, ".")]
+        return FLAG if column in self.flags else (GROUPED if self.given else NUMBER)[self.decimals.get(column, ".")]
 
     def check(self, name: str, columns: Sequence[str]) -> None:
         """Refuse columns of numbers that can be read in two ways."""
@@ -86,7 +86,7 @@ class CsvDialect:
                 f"{name}: column {column!r} holds numbers but for {text!r} in row {row} of the data; C({column}) makes "
                 "it a category; missing='drop' leaves out rows with the marks NA, N/A, None, null, or with none"
             )
-        return column not in self.marks
+        return column not in self.decimals
 
 
 def open_csv(name: str, path: Path, decimal: str | None) -> tuple[tuple[str, ...], CsvDialect]:
@@ -102,7 +102,7 @@ def open_csv(name: str, path: Path, decimal: str | None) -> tuple[tuple[str, ...
         first = next(iter(reader), None)
     if first is None:
         raise SiteDataError(f"{name} must have at least one row; it has a header alone")
-    flags, marks, doubtful, mixed = set[str](), dict[str, str](), dict[str, tuple[int, str]](), {}
+    flags, decimals, doubtful, mixed = set[str](), dict[str, str](), dict[str, tuple[int, str]](), {}
     sure: dict[str, set[str]] = {}  # of each column of numbers, the marks that it has for sure
     for column, values in zip(header, first.columns, strict=True):
         with contextlib.suppress(pa.ArrowInvalid):  # with points alone, and so most columns: at once
@@ -131,7 +131,7 @@ def open_csv(name: str, path: Path, decimal: str | None) -> tuple[tuple[str, ...
     usual = "." if separator != ";" else ""
     for column, own in sure.items():
         known = own or settled
-        marks[column] = decimal or (next(iter(known)) if len(known) == 1 else "." if own else "" if known else usual)
+        decimals[column] = decimal or (next(iter(known)) if len(known) == 1 else "." if own else "" if known else usual)
         # a doubtful field is settled by its own column, else by all of the file's; 1.234 with nothing but points in the
         # file has three decimals, unless semicolons speak of a country with decimal commas
         if column in doubtful and decimal is None:
@@ -139,7 +139,7 @@ def open_csv(name: str, path: Path, decimal: str | None) -> tuple[tuple[str, ...
             if (known or {usual}) == {mark}:
                 del doubtful[column]
     kept = {} if decimal is not None else doubtful
-    return header, CsvDialect(separator, frozenset(flags), marks, decimal is not None, kept, mixed)
+    return header, CsvDialect(separator, frozenset(flags), decimals, decimal is not None, kept, mixed)
 
 
 def _sure_mark(text: str) -> str:
@@ -172,9 +172,9 @@ def csv_batches(path: Path, dialect: CsvDialect, columns: Sequence[str], labels:
     """
     import pyarrow as pa
 
-    marks = {dialect.marks.get(c, ".") for c in columns if c not in dialect.flags and c not in labels} - {""}
+    marks = {dialect.decimals.get(c, ".") for c in columns if c not in dialect.flags and c not in labels} - {""}
     mark = marks.pop() if len(marks) == 1 and not dialect.given else "."
-    apart = [c for c in columns if dialect.given or dialect.marks.get(c, ".") != mark]
+    apart = [c for c in columns if dialect.given or dialect.decimals.get(c, ".") != mark]
     types = {c: pa.bool_() if c in dialect.flags else pa.float64() for c in columns}
     types |= dict.fromkeys((*labels, *(c for c in apart if c not in dialect.flags)), pa.string())
     options: dict[str, Any] = {"include_columns": list(types), "column_types": types, "decimal_point": mark}
@@ -187,7 +187,7 @@ def csv_numbers(texts: Any, dialect: CsvDialect, column: str) -> Any:
     import pyarrow as pa
     from pyarrow import compute
 
-    mark, pattern = dialect.marks.get(column, "."), f"^({dialect.pattern(column).pattern})$"
+    mark, pattern = dialect.decimals.get(column, "."), f"^({dialect.pattern(column).pattern})$"
     if not compute.all(compute.match_substring_regex(texts, pattern, ignore_case=True), min_count=0).as_py():
         raise pa.ArrowInvalid("not a number")
     if column in dialect.flags:

@@ -268,7 +268,7 @@ def _each_row(data: PooledData, theta: Floats) -> tuple[Floats | None, Floats | 
     found, left, order, of = [], [], [], []
     places: dict[int, int] = {}  # of tables, whose parts hold the same columns
     for group in data.groups:
-        held = [id(getattr(table, "held", table)) for table in group.tables for _ in table.sites]
+        held = [id(getattr(table, "given", table)) for table in group.tables for _ in table.sites]
         table = np.array([places.setdefault(one, len(places)) for one in held])
         for p in group.kept:
             value = p.u @ theta

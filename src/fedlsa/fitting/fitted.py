@@ -22,8 +22,9 @@ from .fit_summary import Baseline, FitSummary, summarise
 from .heterogeneity import Heterogeneity, compare_sites
 from .hypotheses import WaldTest, wald_test
 from .model_files import read_model, write_model
+from .sites import from_columns, has_names
 from .table_files import open_file
-from .tables import MissingRows, complete, from_columns, has_names
+from .tables import MissingRows, complete
 from .tasks import Task, Value
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,22 +14,24 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
+from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
 from ..problems.environments import dataset_log
 from ..problems.transitions import Log
-from .table_files import MARKS, files_of, open_file, open_split
+from .table_files import DECIMAL_MARKS, files_of, open_file, open_split
 from .tables import (
     DataTable,
     MemoryTable,
-    from_columns,
-    from_tuple,
-    has_names,
-    in_order,
+    check_unique,
+    declared_levels,
+    distinct,
+    is_categorical,
     name_of,
-    site_codes,
+    pandas_categories,
+    refuse_index,
+    sites_by_label,
     unlabelled_rows,
 )
-from .tasks import Task
+from .tasks import Names, Regression, Task
 
 ONE = "a path, a table (a data frame or a mapping of columns), a tuple of arrays, a Log, or a Minari data set or its id"
 RULE = (
@@ -50,7 +53,7 @@ def open_tables(
     tuples are those of fl.problems.regression and from_transitions.
     """
     if decimal is not None:
-        checks.choice("decimal", decimal, MARKS)
+        checks.choice("decimal", decimal, DECIMAL_MARKS)
     if site is not None and (not isinstance(site, str) or not site):
         raise ArgumentTypeError(f"site must be the name of a column; got {checks.show(site)}")
     sites = [sites] if is_log(sites) else sites
@@ -58,9 +61,8 @@ def open_tables(
     if isinstance(sites, Mapping) and sites and all(_is_entry(entry) for entry in sites.values()):
         if site is not None:
             raise ArgumentError(f"site must not be given for a mapping, whose keys name the sites; got {site!r}")
-        return [
-            open_table(name_of(name), entry, task, f"{argument}[{name!r}]", decimal) for name, entry in sites.items()
-        ]
+        named = [(name_of(name), entry, f"{argument}[{name!r}]") for name, entry in sites.items()]
+        return [open_table(name, entry, task, given, decimal) for name, entry, given in named]
     if site is not None and has_names(sites):
         return [_split(from_columns(TABLE, sites), site)]
     if is_path and (site is not None or os.path.isdir(checks.path(argument, sites))):
@@ -77,8 +79,7 @@ def open_tables(
         return [open_table(name, entry, task, given, decimal) for name, entry, given in _named(entries, argument)]
     if not all(isinstance(path, (str, os.PathLike)) for path in entries):
         raise ArgumentError(f"site must be given for one table, for files or for a folder; got {checks.show(entries)}")
-    found = [(name, path) for name, path, _ in _named(entries, argument)]
-    return [open_split(found, site, decimal)]
+    return [open_split([(name, path) for name, path, _ in _named(entries, argument)], site, decimal)]
 
 
 def open_table(name: str, entry: Any, task: Task, argument: str, decimal: str | None = None) -> DataTable:
@@ -90,7 +91,7 @@ def open_table(name: str, entry: Any, task: Task, argument: str, decimal: str | 
     if has_names(entry):
         return from_columns(name, entry)
     if isinstance(entry, (tuple, list)):
-        return from_tuple(name, entry, task)
+        return _from_tuple(name, entry, task)
     raise ArgumentTypeError(f"{argument} must be {ONE}; got {checks.show(entry)}")
 
 
@@ -117,31 +118,27 @@ def _named(entries: Sequence[Any], argument: str) -> list[tuple[str, Any, str]]:
     """
     out: list[tuple[str, Any, str]] = []
     for c, entry in enumerate(entries):
-        given = f"{argument}[{c}]"
+        given, pair = f"{argument}[{c}]", isinstance(entry, (tuple, list)) and len(entry) == 2
         if isinstance(entry, str) and is_log(entry):
             out.append((entry, entry, given))
         elif isinstance(entry, (str, os.PathLike)):
             path = checks.path(given, entry)
             found = files_of(path) if os.path.isdir(path) else {path.name: path}
             out += [(name, file, given) for name, file in found.items()]
-        elif isinstance(entry, (tuple, list)) and len(entry) == 2 and _is_label(entry[0]) and has_names(entry[1]):
+        elif pair and (isinstance(entry[0], (str, tuple)) or not hasattr(entry[0], "__len__")) and has_names(entry[1]):
             out.append((name_of(entry[0]), entry[1], given))
         else:
             out.append((f"site {c}", entry, given))
-    seen: dict[Path, int] = {}
+    first: dict[Path, int] = {}
     for c, (_, entry, _) in enumerate(out):
-        if isinstance(entry, Path) and seen.setdefault(entry.resolve(), c) != c:
-            raise SiteDataError(f"{entry} must be given once; it is site {seen[entry.resolve()]} and site {c}")
-    for is_whole in (False, True):  # once with the paths of files whose names repeat
-        times = Counter(name for name, _, _ in out)
-        for name in (name for name, count in times.items() if is_whole and count > 1):
-            raise ArgumentError(f"sites must have names of their own; got {name!r} {times[name]} times")
-        out = [(str(e) if isinstance(e, Path) and times[name] > 1 else name, e, a) for name, e, a in out]
+        if isinstance(entry, Path) and first.setdefault(entry.resolve(), c) != c:
+            raise SiteDataError(f"{entry} must be given once; it is site {first[entry.resolve()]} and site {c}")
+    times = Counter(name for name, _, _ in out)
+    out = [(str(e) if isinstance(e, Path) and times[name] > 1 else name, e, given) for name, e, given in out]
+    for name, count in Counter(name for name, _, _ in out).items():
+        if count > 1:
+            raise ArgumentError(f"sites must have names of their own; got {name!r} {count} times")
     return out
-
-
-def _is_label(value: Any) -> bool:
-    return isinstance(value, (str, tuple)) or not hasattr(value, "__len__")
 
 
 def _split(table: MemoryTable, site: str) -> DataTable:
@@ -149,12 +146,112 @@ def _split(table: MemoryTable, site: str) -> DataTable:
     table.require(site, ", which is to say what site a row is of")
     if not table.rows:
         raise SiteDataError(f"{table.name} must have at least one row; it has none")
-    names, codes = site_codes(table.column(site, True))
+    codes, labels = distinct(table.column(site, True))
     lacking = codes < 0
     if lacking.any():
         raise unlabelled_rows(TABLE, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)
-    order = in_order(names)
-    place = {name: k for k, name in enumerate(order)}
-    codes = np.array([place[name] for name in names], np.int64)[codes]
+    names, place = sites_by_label({k: name_of(label) for k, label in enumerate(labels)})
+    codes = np.array([place[k] for k in range(len(labels))], np.int64)[codes]
     rows = np.argsort(codes, kind="stable")
-    return replace(table, sites=tuple(order), split_by=site, order=rows, codes=codes[rows])
+    return replace(table, sites=names, split_by=site, order=rows, codes=codes[rows])
+
+
+def has_names(table: Any) -> bool:
+    """Whether a table gives its columns by name: a mapping, or a data frame that narwhals knows."""
+    return isinstance(table, Mapping) or _frame(table) is not None
+
+
+def _frame(table: Any) -> Any:
+    """A data frame (pandas, polars, Arrow, ...) as narwhals gives it, or pandas' own where there is no narwhals."""
+    streams = hasattr(table, "__arrow_c_stream__")
+    if not (streams or hasattr(type(table), "columns")) or isinstance(table, Log):
+        return None  # a lazy frame would find its columns now
+    try:
+        import narwhals as nw
+    except ImportError:
+        pandas = sys.modules.get("pandas")
+        if pandas is not None and isinstance(table, pandas.DataFrame):
+            return table
+        kind = type(table).__name__
+        raise MissingExtraError(f"tables of the kind {kind} need narwhals: pip install 'fedlsa[data]'") from None
+    try:
+        found = nw.from_native(table, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        return table
+    if isinstance(found, nw.LazyFrame):
+        return found.collect()
+    if isinstance(found, nw.DataFrame):
+        return found
+    return nw.DataFrame.from_arrow(table, backend="pyarrow") if streams and not hasattr(table, "dtype") else None
+
+
+def from_columns(name: str, table: Any) -> MemoryTable:
+    """A table of one site from a mapping of columns, or from a data frame."""
+    frame: Any = table if isinstance(table, Mapping) else _frame(table)
+    labels = list(table) if isinstance(table, Mapping) else list(getattr(frame, "column_names", None) or frame.columns)
+    names = tuple(str(label) for label in labels)
+    check_unique(name, names)
+    given = frame.iter_columns() if hasattr(frame, "iter_columns") else (frame[label] for label in labels)
+    columns = dict(zip(names, given, strict=True))
+    shapes = {c: np.shape(v) for c, v in columns.items()}
+    if not shapes:
+        raise SiteDataError(f"{name} must have columns; it has none")
+    first = names[0]
+    for column, shape in shapes.items():
+        if len(shape) != 1:
+            raise SiteDataError(f"{name}: column {column!r} must be one-dimensional; got shape {shape}")
+        if shape != shapes[first]:
+            rule = f"{name}: all columns must have as many rows"
+            raise SiteDataError(f"{rule}; {first!r} has {shapes[first][0]} and {column!r} has {shape[0]}")
+    typed = pandas_categories(getattr(frame.to_native(), "schema", None) if hasattr(frame, "to_native") else None)
+    declared = {c: declared_levels(v, c in typed) for c, v in columns.items() if is_categorical(v)}
+    rows = shapes[first][0]
+    return MemoryTable(name=name, columns=names, sites=(name,), rows=rows, categories=declared, given=columns)
+
+
+def _from_tuple(name: str, entry: Sequence[Any], task: Task) -> MemoryTable:
+    """A site from (X, y), or from (phi, r, phi_next, terminated[, truncated[, importance]]), named as the task says."""
+    if isinstance(task, Regression):
+        if len(entry) != 2:
+            raise SiteDataError(f"{name} must be a pair of arrays (X, y); got {len(entry)} entries")
+        return from_columns(name, _matrix_columns(name, "X", entry[0], task.columns, "x") | {task.response: entry[1]})
+    if not 4 <= len(entry) <= 6:
+        form = "(phi, r, phi_next, terminated[, truncated[, importance]])"
+        raise SiteDataError(f"{name} must be a tuple of arrays {form}; got {len(entry)} entries")
+    phi, r, following, ended, *more = entry
+    out = _matrix_columns(name, "phi", phi, task.state) | _matrix_columns(name, "phi_next", following, task.next_state)
+    out |= {task.reward: r, task.terminated: ended}
+    optional = zip((task.truncated, task.importance), more, strict=False)
+    return from_columns(name, out | {column: values for column, values in optional if values is not None})
+
+
+def _matrix_columns(site: str, what: str, values: Any, names: Names | None, default: str = "") -> dict[str, Any]:
+    """The columns of a matrix by name: those of a list, else a prefix and their numbers; a vector is one column.
+
+    A data frame has names of its own, which a prefix is put before; its order of columns means nothing.
+    """
+    where = f"{site}: {what}"
+    if has_names(values):
+        given = dict(from_columns(where, values).given)
+        if names is None or isinstance(names, str):
+            refuse_index(where, list(given), "leave it out of the data frame (df[columns])")
+        if isinstance(names, str):
+            return {c if c.startswith(names) else f"{names}_{c}": v for c, v in given.items()}
+        if names is not None and set(names) != set(given):
+            raise SiteDataError(f"{where} must have the columns {', '.join(names)}; got {', '.join(given)}")
+        return given
+    try:
+        matrix = np.asarray(values) if not isinstance(values, np.ma.MaskedArray) else values
+    except ValueError:
+        raise SiteDataError(f"{where} must have rows of one length; got {checks.show(values)}") from None
+    if matrix.ndim not in (1, 2):
+        raise SiteDataError(f"{where} must have the shape (rows, columns); got shape {matrix.shape}")
+    columns = list(matrix.T) if matrix.ndim == 2 else [matrix]
+    prefix = names if isinstance(names, str) else default
+    labels = [f"{prefix}{j}" for j in range(len(columns))] if names is None or isinstance(names, str) else names
+    labels = [names] if isinstance(names, str) and matrix.ndim == 1 else labels
+    if len(labels) != len(columns):
+        raise SiteDataError(f"{where} must have {len(labels)} columns, as many as are named; got {len(columns)}")
+    if not labels:
+        raise SiteDataError(f"{where} must have at least one column; got shape {matrix.shape}")
+    return dict(zip(labels, columns, strict=True))

@@ -20,19 +20,27 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import MissingExtraError, SiteDataError
-from .arrays import (
+from .csv_files import CsvDialect, csv_batches, csv_numbers, explain_csv, open_csv
+from .tables import (
+    NUMBERS,
+    Batch,
+    Codes,
+    DataTable,
+    Declared,
     as_labels,
+    block_rows,
+    check_unique,
     declared_levels,
     distinct,
     is_categorical,
+    name_of,
     not_a_number,
     pandas_categories,
     shown,
+    sites_by_label,
     typed_labels,
+    unlabelled_rows,
 )
-from .csv_files import CsvDialect, csv_batches, csv_numbers, explain_csv, open_csv
-from .tables import NUMBERS, Batch, Codes, DataTable, Declared, block_rows, check_unique, in_order, name_of
-from .tables import unlabelled_rows as unlabelled
 
 PARQUET, CSV = "a Parquet file", "a CSV file"
 KINDS = {".parquet": PARQUET, ".pq": PARQUET, ".csv": CSV, ".csv.gz": CSV, ".tsv": CSV, ".tsv.gz": CSV}
@@ -40,7 +48,7 @@ BUFFER = 2**18  # bytes of a column of a Parquet file that are read at a time
 GROUP = 2**22  # numbers of a row group that is read as a whole, at most
 SMALL_GROUP = 2**13  # rows, on average: groups below are read many at a time
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # what a folder is called whose rows have no value
-MARKS = (".", ",")  # decimal marks
+DECIMAL_MARKS = (".", ",")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,22 +72,22 @@ class DataFile:
         """Batches of Arrow with the columns, not empty, each with its first row and how many it has."""
         from pyarrow import ArrowException
 
-        numbers, beside = ([c for c in some if c not in self.fixed] for some in (columns, labels))
-        if not (numbers or beside):  # only how many rows there are
-            beside = [c for c in self.columns if c not in self.fixed][:1]
+        numbers, texts = ([c for c in some if c not in self.fixed] for some in (columns, labels))
+        if not (numbers or texts):  # only how many rows there are
+            texts = [c for c in self.columns if c not in self.fixed][:1]
         self.dialect.check(self.name, numbers)
         start = 0
         try:
             if self.kind == PARQUET:
-                found = self._parquet_batches(tuple(dict.fromkeys((*numbers, *beside))))
+                found = self._parquet_batches(tuple(dict.fromkeys((*numbers, *texts))))
             else:
-                found = csv_batches(self.path, self.dialect, numbers, beside)
+                found = csv_batches(self.path, self.dialect, numbers, texts)
             for batch in found:
                 if len(batch):
                     yield start, len(batch), batch
                 start += len(batch)
         except (OSError, ArrowException) as error:
-            raise self.explained(error, numbers, beside) from error
+            raise self.explained(error, numbers, texts) from error
 
     def _parquet_batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Row groups, column after column, for a column being read holds buffers; in batches where groups are too
@@ -146,9 +154,9 @@ class FileTable(DataTable):
             start = n = 0
             for start, n, batch in file.batches(columns, (*labels, *by)):
                 numbers = [file.number(batch, n, c, start) for c in columns]
-                beside = {c: file.label(batch, n, c) for c in labels}
+                texts = {c: file.label(batch, n, c) for c in labels}
                 codes = None if self.split_by is None else self._codes(file.label(batch, n, self.split_by))
-                yield before + start, numbers, beside, codes
+                yield before + start, numbers, texts, codes
             before += start + n
 
     def is_text(self, column: str) -> bool | None:
@@ -190,23 +198,20 @@ def open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None
     counts: dict[Any, int] = {}
     for file in files:
         _count_labels(file, site, counts)
-    declared = [label for label in counts if not isinstance(label, str)]
-    names = {label: name_of(label) for label in declared}
-    names |= {text: name_of(label) for text, label in typed_labels(t for t in counts if isinstance(t, str)).items()}
-    order = in_order(dict.fromkeys(names.values()))
-    place = {name: k for k, name in enumerate(order)}
-    csv_columns = [c for f in files for c in f.columns if f.kind == CSV or c in f.fixed]
+    typed = typed_labels(label for label in counts if isinstance(label, str))
+    order, places = sites_by_label({label: name_of(typed.get(label, label)) for label in counts})
+    untyped = frozenset(c for f in files for c in f.columns if f.kind == CSV or c in f.fixed)
     return FileTable(
         name=files[0].name,
         columns=files[0].columns,
-        sites=tuple(order),
+        sites=order,
         rows=sum(counts.values()),
         split_by=site,
         categories={c: declared for f in reversed(files) for c, declared in f.categories.items()},
-        untyped=frozenset(csv_columns),
+        untyped=untyped,
         members=tuple(members),
         files=tuple(files),
-        places={label: place[name] for label, name in names.items()},
+        places=places,
     )
 
 
@@ -222,7 +227,7 @@ def _count_labels(file: DataFile, column: str, counts: dict[Any, int]) -> None:
         for label, count in zip(found, here, strict=True):
             counts[label] = counts.get(label, 0) + count
     if lacking:
-        raise unlabelled(file.name, column, lacking, rows, first)
+        raise unlabelled_rows(file.name, column, lacking, rows, first)
     if not rows:
         raise SiteDataError(f"{file.name} must have at least one row; it has none")
 
@@ -340,7 +345,7 @@ def text_columns_of(path: Any) -> list[str]:
     file = checks.path("path", path)
     opened = _open(file.name, file, None)
     if opened.kind == CSV:
-        return [c for c in opened.columns if c not in opened.dialect.marks and c not in opened.dialect.flags]
+        return [c for c in opened.columns if c not in opened.dialect.decimals and c not in opened.dialect.flags]
     with _parquet(file) as parquet:
         kinds = {f.name: f.type for f in parquet.schema_arrow}
     kinds = {c: kind.value_type if pa.types.is_dictionary(kind) else kind for c, kind in kinds.items()}

@@ -1,17 +1,15 @@
 """Whatever a fit takes as data, as tables of named columns: rows come in blocks, those of one site side by side.
 
 Columns are numbers (float64, NaN where a value is missing) or labels, which stay what they are. Infinities are errors
-everywhere: nothing that is computed from them is a number. Rows that lack a value which a task needs are counted and
-refused, or left out.
+everywhere. Rows that lack a value which a task needs are counted and refused, or left out.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
@@ -22,10 +20,8 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import MissingExtraError, SiteDataError
-from ..problems.transitions import Log
-from .arrays import as_labels, as_numbers, declared_levels, distinct, is_categorical, is_missing, pandas_categories
-from .tasks import Names, Regression, Task
+from ..errors import SiteDataError
+from .formulas import plain_level
 
 NUMBERS = 2**21  # that a block holds at most, as long as it has some hundred rows
 CACHED_NUMBERS = 2**17  # of a block that sums over it find in the cache
@@ -36,6 +32,152 @@ SHOWN = 6  # sites, and columns of a site, that an error names
 Codes = NDArray[np.int64]
 Declared = Mapping[str, tuple[Any, ...] | None]  # categories by their type: their levels in order, None for no order
 Batch = tuple[int | Codes, list[NDArray[Any]], dict[str, NDArray[Any]], Codes | None]
+
+
+def as_numbers(site: str, column: str, values: Any, start: int = 0) -> Floats:
+    """A column of anything that NumPy, narwhals or Arrow reads, (n,), NaN where missing; text and dates are refused.
+
+    start : where its first row stands
+    """
+    given = plain_array(values)
+    if given.dtype.kind in "fiub" and given.ndim == 1:
+        with np.errstate(over="ignore"):  # beyond float64 is infinite, which is refused later
+            return given.astype(np.float64, copy=False)
+    if given.dtype.kind != "O":
+        if not len(given):
+            raise SiteDataError(f"{site}: column {column!r} must hold numbers; got dtype {given.dtype}")
+        raise not_a_number(site, column, shown(given[0].tolist()), start)
+    out = np.empty(len(given))
+    for i, (entry, lacks) in enumerate(zip(given.tolist(), is_missing(given), strict=True)):
+        try:
+            if isinstance(entry, (str, bytes)):
+                raise TypeError
+            out[i] = np.nan if lacks else float(entry)
+        except (TypeError, ValueError, OverflowError):
+            raise not_a_number(site, column, shown(entry), start + i) from None
+    return out
+
+
+def as_labels(site: str, column: str, values: Any) -> NDArray[Any]:
+    """A column of anything as labels, (n,), which stay what they are; lists and structures are refused."""
+    from pandas.api.types import infer_dtype
+
+    given = plain_array(values, True)
+    nested = [given[0].tolist()] if given.ndim > 1 and len(given) else []
+    if given.dtype.kind == "O" and infer_dtype(given) == "mixed":  # neither text nor numbers nor dates alone
+        nested = [v for v in given.tolist() if isinstance(v, (list, dict, set, np.ndarray))]
+    if nested:
+        rule = f"{site}: column {column!r} must hold one value in each row, as a label"
+        raise SiteDataError(f"{rule}; got {shown(nested[0])}")
+    return given
+
+
+def distinct(labels: NDArray[Any]) -> tuple[NDArray[np.intp], list[Any]]:
+    """(n,): places of labels among those that there are, -1 where one is missing; and these."""
+    import pandas as pd
+
+    codes, found = pd.factorize(labels)
+    return codes, (pd.Index(found) if found.dtype.kind in "mM" else found).tolist()  # dates stay dates
+
+
+def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """(n,): which labels are missing: None, NaN, NaT or pandas' NA."""
+    import pandas as pd
+
+    return np.asarray(pd.isna(values), np.bool_)
+
+
+def not_a_number(site: str, column: str, got: str, row: int) -> SiteDataError:
+    """The error for an entry of another kind; row counts from 0, in the message from 1, the header left out."""
+    return SiteDataError(f"{site}: column {column!r} must hold numbers; got {got} in row {row + 1} of the data")
+
+
+def shown(value: Any) -> str:
+    """Text in quotes, dates as they are written."""
+    return checks.show(value) if isinstance(value, (str, bytes, list, dict, complex)) else str(value)
+
+
+def plain_array(values: Any, labels: bool = False) -> NDArray[Any]:
+    """A column as an array; missing entries are NaN, NaT or None. labels : integers stay integers where some are
+    missing, and all are then objects."""
+    if isinstance(values, np.ma.MaskedArray):
+        hidden, plain = np.ma.getmaskarray(values), np.asarray(values.data)
+        if hidden.any():
+            plain = plain.astype(object)
+            plain[hidden] = None
+        return plain
+    if hasattr(values, "dictionary_decode"):
+        values = values.dictionary_decode()
+    nulls, dtype = getattr(values, "null_count", 0), getattr(values, "dtype", None)
+    is_number = bool(getattr(dtype, "is_float", bool)() or getattr(dtype, "is_integer", bool)())
+    too_wide = type(dtype).__name__ in ("Int128", "UInt128")  # for NumPy
+    if too_wide or ((nulls() if callable(nulls) else nulls) and (labels or not is_number)):
+        entries = values.to_pylist() if hasattr(values, "to_pylist") else values.to_list()
+        out = np.empty(len(entries), object)
+        out[:] = entries
+        return out
+    return np.asarray(values)  # which reads other missing values rightly
+
+
+def is_categorical(values: Any) -> bool:
+    """Whether a column of a table is a category by its type: pandas' category, polars' Enum, a dictionary of Arrow."""
+    kind = getattr(values, "dtype", getattr(values, "type", None))
+    return type(kind).__name__ in ("CategoricalDtype", "Categorical", "Enum", "DictionaryType")
+
+
+def declared_levels(values: Any, by_pandas: bool = False) -> tuple[Any, ...] | None:
+    """The levels of a categorical column in the order that its type declares: of pandas' category, polars' Enum, and
+    ordered dictionaries of Arrow; None for others. by_pandas : whether pandas made a dictionary of its category."""
+    values = values.to_native() if hasattr(values, "to_native") else values
+    kind: Any = getattr(values, "dtype", getattr(values, "type", None))
+    if type(kind).__name__ in ("CategoricalDtype", "Enum"):
+        return tuple(kind.categories.to_list())
+    if type(kind).__name__ != "DictionaryType" or not (kind.ordered or by_pandas):
+        return None
+    if hasattr(values, "unify_dictionaries"):
+        values = values.unify_dictionaries().combine_chunks()
+    return tuple(values.dictionary.to_pylist())
+
+
+def pandas_categories(schema: Any) -> set[str]:
+    """The columns of an Arrow schema that were categories of pandas, numbers or not."""
+    columns = (getattr(schema, "pandas_metadata", None) or {}).get("columns", ())
+    return {c["name"] for c in columns if c.get("pandas_type") == "categorical"}
+
+
+def typed_labels(texts: Iterable[str], kind: str | None = None) -> dict[str, Any]:
+    """What texts of files without types stand for: numbers, or true and false, where all are; else what is written.
+
+    Only what is written as one writes a number is one, so that 01067 and 1067 stay two levels. kind : that other sites
+    declare, which decides
+
+    >>> from fedlsa.fitting.tables import typed_labels
+    >>> typed_labels(["7", "8.0"]), typed_labels(["7", "07"])
+    ({'7': 7, '8.0': 8}, {'7': '7', '07': '07'})
+    """
+    texts = list(texts)
+    for name in READERS if kind is None else [kind]:
+        levels = {text: READERS[name](text) for text in texts} if name in READERS else {}
+        if levels and None not in levels.values():
+            return levels
+    return {text: str(text) for text in texts}
+
+
+def _read_number(text: str) -> Any:
+    """The number that a text is the usual way to write, but for blanks around it; 3.0 is 3, for so are integers
+    written beside missing ones."""
+    text = text.strip(" ")
+    if re.fullmatch(r"(0|-?[1-9]\d{0,19})(\.0)?", text, re.ASCII):
+        integer = int(text.removesuffix(".0"))
+        return integer if -(2**63) <= integer < 2**64 else None
+    usual = re.fullmatch(r"-?\d+(\.\d+)?(e[+-]\d+)?", text, re.ASCII) and str(float(text)) == text
+    return plain_level(float(text)) if usual else None
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "numbers": _read_number,
+    "true and false": lambda text: {"true": True, "false": False}.get(text.lower()),
+}
 
 
 def block_rows(width: int, cached: int = CACHED_NUMBERS) -> int:
@@ -95,7 +237,7 @@ class ColumnBlock:
 
 
 def _changes(codes: Codes) -> Codes:
-    """Where sorted codes begin anew."""
+    """Where sorted codes change, the first included."""
     return np.flatnonzero(np.append(True, codes[1:] != codes[:-1])) if len(codes) else np.empty(0, np.int64)
 
 
@@ -130,13 +272,13 @@ class DataTable:
         is used, so that sums over it find it in the cache.
         """
         place = {c: j for j, c in enumerate(columns)}
-        for rows, numbers, beside, codes in self.batches(columns, labels):
-            n = len(numbers[0]) if numbers else len(next(iter(beside.values())))
+        for rows, numbers, texts, codes in self.batches(columns, labels):
+            n = len(numbers[0]) if numbers else len(next(iter(texts.values())))
             order = None
             if codes is not None and (np.diff(codes) < 0).any():
                 order = np.argsort(codes, kind="stable")
                 codes, rows = codes[order], rows + order if isinstance(rows, int) else rows[order]
-                beside = {c: v[order] for c, v in beside.items()}
+                texts = {c: v[order] for c, v in texts.items()}
             values = np.empty((len(columns) + 1, n))
             for at in range(0, n, size):
                 part = slice(at, at + size)
@@ -149,8 +291,8 @@ class DataTable:
                 here = rows + at if isinstance(rows, int) else rows[part]
                 with np.errstate(over="ignore", invalid="ignore"):
                     suspect = not np.isfinite(block.sum())  # finite unless an entry is not, or the sum is too large
-                some = {c: v[part] for c, v in beside.items()}
                 holes = suspect and bool(np.isnan(block).any())
+                some = {c: v[part] for c, v in texts.items()}
                 out = ColumnBlock(place, block, some, here, holes, self.sites, sites, starts)
                 for column in columns if suspect else ():
                     out.refuse(np.isinf(out[column]), column, out[column], "finite numbers")
@@ -167,26 +309,15 @@ class DataTable:
             raise SiteDataError(f"{self.name} has no column {column!r}{why}{hint}")
 
 
-def listed(columns: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    return ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
-
-
-def quoted(names: Sequence[str], which: Sequence[int]) -> str:
-    """Some of the names in quotes, the last after "and"; of many the first."""
-    shown = [repr(names[j]) for j in which[:SHOWN]] + ([f"{len(which) - SHOWN} more"] if len(which) > SHOWN else [])
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MemoryTable(DataTable):
     """Columns in memory; each is checked when it is first wanted.
 
-    held : columns as they were given
+    given : columns as they were given
     order : of several sites, the rows sorted by site; codes : of each row in this order, the place of its site
     """
 
-    held: Mapping[str, Any]
+    given: Mapping[str, Any]
     order: Codes | None = None
     codes: Codes | None = None
     checked: dict[tuple[str, bool], NDArray[Any]] = field(default_factory=dict)
@@ -208,27 +339,30 @@ class MemoryTable(DataTable):
     def column(self, name: str, label: bool = False) -> NDArray[Any]:
         """(n,): as numbers, or as it is."""
         if (name, label) not in self.checked:
-            self.checked[name, label] = (as_labels if label else as_numbers)(self.name, name, self.held[name])
+            self.checked[name, label] = (as_labels if label else as_numbers)(self.name, name, self.given[name])
         return self.checked[name, label]
 
     def batches(self, columns: Sequence[str], labels: Sequence[str]) -> Iterator[Batch]:
-        numbers, beside = [self.column(c) for c in columns], {c: self.column(c, True) for c in labels}
+        numbers, texts = [self.column(c) for c in columns], {c: self.column(c, True) for c in labels}
         if self.order is None or self.codes is None:
             if self.rows:
-                yield 0, numbers, beside, None
+                yield 0, numbers, texts, None
             return
         step = block_rows(len(columns), NUMBERS)
         for at in range(0, len(self.order), step):
             part, codes = self.order[at : at + step], self.codes[at : at + step]
-            yield part, [v[part] for v in numbers], {c: v[part] for c, v in beside.items()}, codes
+            yield part, [v[part] for v in numbers], {c: v[part] for c, v in texts.items()}, codes
 
 
-def site_codes(values: NDArray[Any]) -> tuple[list[str], Codes]:
-    """The sites' names in a column of any labels, and which of them each row has : (n,), -1 where there is no label."""
-    codes, found = distinct(values)
-    names = [name_of(label) for label in found]
-    places = {name: k for k, name in enumerate(dict.fromkeys(names))}  # 1 and 1.0 are one site
-    return list(places), np.array([*(places[name] for name in names), -1], np.int64)[codes]
+def listed(columns: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
+
+
+def quoted(names: Sequence[str], which: Sequence[int]) -> str:
+    """Some of the names in quotes, the last after "and"; of many the first."""
+    shown = [repr(names[j]) for j in which[:SHOWN]] + ([f"{len(which) - SHOWN} more"] if len(which) > SHOWN else [])
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def name_of(label: Any) -> str:
@@ -240,13 +374,15 @@ def name_of(label: Any) -> str:
     return str(label).removesuffix(" 00:00:00")
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-    """Names sorted: numbers by their size, text with the numbers in it by theirs."""
-    held = list(names)
+def sites_by_label(names: Mapping[Any, str]) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """The names of sites in order, numbers by their size, also those in text; and the place of each label's site."""
+    order = list(dict.fromkeys(names.values()))
     try:
-        return sorted(held, key=float)
+        order.sort(key=float)
     except ValueError:
-        return sorted(held, key=natural)
+        order.sort(key=natural)
+    place = {name: k for k, name in enumerate(order)}
+    return tuple(order), {label: place[name] for label, name in names.items()}
 
 
 def natural(name: str) -> list[Any]:
@@ -259,61 +395,6 @@ def unlabelled_rows(table: str, column: str, lacking: int, rows: int, first: int
     return SiteDataError(
         f"{table}: column {column!r} must say of every row what site it is of; {lacking:,} of {rows:,} rows have no "
         f"value, the first is row {first:,}"
-    )
-
-
-def has_names(table: Any) -> bool:
-    """Whether a table gives its columns by name: a mapping, or a data frame that narwhals knows."""
-    return isinstance(table, Mapping) or _frame(table) is not None
-
-
-def _frame(table: Any) -> Any:
-    """A data frame (pandas, polars, Arrow, ...) as narwhals gives it, or pandas' own where there is no narwhals."""
-    streams = hasattr(table, "__arrow_c_stream__")
-    if not (streams or hasattr(type(table), "columns")) or isinstance(table, Log):
-        return None  # a lazy frame would find its columns now
-    try:
-        import narwhals as nw
-    except ImportError:
-        pandas = sys.modules.get("pandas")
-        if pandas is not None and isinstance(table, pandas.DataFrame):
-            return table
-        kind = type(table).__name__
-        raise MissingExtraError(f"tables of the kind {kind} need narwhals: pip install 'fedlsa[data]'") from None
-    try:
-        found = nw.from_native(table, pass_through=True)
-    except nw.exceptions.DuplicateError:
-        return table
-    if isinstance(found, nw.LazyFrame):
-        return found.collect()
-    if isinstance(found, nw.DataFrame):
-        return found
-    return nw.DataFrame.from_arrow(table, backend="pyarrow") if streams and not hasattr(table, "dtype") else None
-
-
-def from_columns(name: str, table: Any) -> MemoryTable:
-    """A table of one site from a mapping of columns, or from a data frame."""
-    frame: Any = table if isinstance(table, Mapping) else _frame(table)
-    labels = list(table) if isinstance(table, Mapping) else list(getattr(frame, "column_names", None) or frame.columns)
-    names = tuple(str(label) for label in labels)
-    check_unique(name, names)
-    held = frame.iter_columns() if hasattr(frame, "iter_columns") else (frame[label] for label in labels)
-    columns = dict(zip(names, held, strict=True))
-    shapes = {c: np.shape(v) for c, v in columns.items()}
-    if not shapes:
-        raise SiteDataError(f"{name} must have columns; it has none")
-    first = names[0]
-    for column, shape in shapes.items():
-        if len(shape) != 1:
-            raise SiteDataError(f"{name}: column {column!r} must be one-dimensional; got shape {shape}")
-        if shape != shapes[first]:
-            rule = f"{name}: all columns must have as many rows"
-            raise SiteDataError(f"{rule}; {first!r} has {shapes[first][0]} and {column!r} has {shape[0]}")
-    schema = getattr(frame.to_native(), "schema", None) if hasattr(frame, "to_native") else None
-    typed = pandas_categories(schema)
-    declared = {c: declared_levels(v, c in typed) for c, v in columns.items() if is_categorical(v)}
-    return MemoryTable(
-        name=name, columns=names, sites=(name,), rows=shapes[first][0], categories=declared, held=columns
     )
 
 
@@ -333,69 +414,22 @@ def refuse_index(site: str, names: Sequence[str], instead: str) -> None:
         )
 
 
-def from_tuple(name: str, entry: Sequence[Any], task: Task) -> MemoryTable:
-    """A site from (X, y), or from (phi, r, phi_next, terminated[, truncated[, importance]]), named as the task says."""
-    if isinstance(task, Regression):
-        if len(entry) != 2:
-            raise SiteDataError(f"{name} must be a pair of arrays (X, y); got {len(entry)} entries")
-        return from_columns(name, _spread(name, "X", entry[0], task.columns, "x") | {task.response: entry[1]})
-    if not 4 <= len(entry) <= 6:
-        form = "(phi, r, phi_next, terminated[, truncated[, importance]])"
-        raise SiteDataError(f"{name} must be a tuple of arrays {form}; got {len(entry)} entries")
-    phi, r, following, ended, *more = entry
-    out = _spread(name, "phi", phi, task.state) | _spread(name, "phi_next", following, task.next_state)
-    out |= {task.reward: r, task.terminated: ended}
-    optional = zip((task.truncated, task.importance), more, strict=False)
-    return from_columns(name, out | {column: values for column, values in optional if values is not None})
-
-
-def _spread(site: str, what: str, values: Any, names: Names | None, default: str = "") -> dict[str, Any]:
-    """The columns of a matrix by name: those of a list, else a prefix and their numbers; a vector is one column.
-
-    A data frame has names of its own, which a prefix is put before; its order of columns means nothing.
-    """
-    where = f"{site}: {what}"
-    if has_names(values):
-        held = dict(from_columns(where, values).held)
-        if names is None or isinstance(names, str):
-            refuse_index(where, list(held), "leave it out of the data frame (df[columns])")
-        if isinstance(names, str):
-            return {c if c.startswith(names) else f"{names}_{c}": v for c, v in held.items()}
-        if names is not None and set(names) != set(held):
-            raise SiteDataError(f"{where} must have the columns {', '.join(names)}; got {', '.join(held)}")
-        return held
-    try:
-        given = np.asarray(values) if not isinstance(values, np.ma.MaskedArray) else values
-    except ValueError:
-        raise SiteDataError(f"{where} must have rows of one length; got {checks.show(values)}") from None
-    if given.ndim not in (1, 2):
-        raise SiteDataError(f"{where} must have the shape (rows, columns); got shape {given.shape}")
-    wide = given if given.ndim == 2 else given[:, None]
-    if isinstance(names, str) and given.ndim == 1:
-        labels: Sequence[str] = [names]
-    else:
-        prefix = names if isinstance(names, str) else default
-        numbered = [f"{prefix}{j}" for j in range(wide.shape[1])]
-        labels = numbered if names is None or isinstance(names, str) else names
-    if len(labels) != wide.shape[1]:
-        raise SiteDataError(f"{where} must have {len(labels)} columns, as many as are named; got {wide.shape[1]}")
-    if not labels:
-        raise SiteDataError(f"{where} must have at least one column; got shape {given.shape}")
-    return dict(zip(labels, wide.T, strict=True))
+class MissingValuesError(SiteDataError):
+    """Some rows lack a value."""
 
 
 class MissingRows:
-    """What is missing at sites: of how many rows some lack a value, in how many which column.
+    """What is missing at N sites: of how many rows some lack a value, in how many which column.
 
     rows, incomplete : (N,); columns : by name, in how many rows and the first of them, from 1, (N,) each
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names, zero = names, np.zeros(len(names), np.int64)
-        self.rows, self.incomplete, self._pending = zero, zero.copy(), zero.copy()
+        self.names = names
+        self.rows, self.incomplete, self._skipped = (np.zeros(len(names), np.int64) for _ in range(3))
         self.columns: dict[str, tuple[Codes, Codes]] = {}
 
-    def whole(self, block: ColumnBlock, start: int = 0) -> NDArray[np.bool_] | None:
+    def complete_rows(self, block: ColumnBlock, start: int = 0) -> NDArray[np.bool_] | None:
         """Count a block, whose sites count from `start`; (n,) which of its rows lack nothing, None for all."""
         n, sites = block.values.shape[1], block.sites + start
         self.rows[sites] += np.diff(np.append(block.starts, n))
@@ -408,49 +442,42 @@ class MissingRows:
             lacking |= hole
             counts, first = self.columns.setdefault(column, (np.zeros_like(self.rows), np.zeros_like(self.rows)))
             here = np.add.reduceat(hole.astype(np.int64), block.starts)
-            for c, start in zip(sites[here > 0], block.starts[here > 0], strict=True):
-                first[c] = first[c] or block.row(int(start + np.argmax(hole[start:])))
+            for c, begin in zip(sites[here > 0], block.starts[here > 0], strict=True):
+                first[c] = first[c] or block.row(int(begin + np.argmax(hole[begin:])))
             counts[sites] += here
         if not lacking.any():
             return None
         self.incomplete[sites] += np.add.reduceat(lacking.astype(np.int64), block.starts)
         return ~lacking
 
-    def gaps(self, block: ColumnBlock, whole: NDArray[np.bool_] | None, start: int = 0) -> Codes | None:
-        """(n,): rows of its site that were left out just before each row of the block that is whole."""
+    def gaps(self, block: ColumnBlock, complete: NDArray[np.bool_] | None, start: int = 0) -> Codes | None:
+        """(n,): rows of its site that were left out just before each row of the block that is complete."""
         n, sites = block.values.shape[1], block.sites + start
-        if whole is None and not self._pending[sites].any():
+        if complete is None and not self._skipped[sites].any():
             return None
-        at = np.arange(n) if whole is None else np.flatnonzero(whole)
-        counts = np.diff(np.append(block.starts, n))
-        site = np.repeat(np.arange(len(sites)), counts)[at]
-        first = np.append(True, site[1:] != site[:-1]) if len(at) else np.empty(0, np.bool_)
-        before = np.append(0, at[:-1]) + 1
-        out = np.where(first, at - block.starts[site] + self._pending[sites[site]], at - before)
-        pending = self._pending[sites] + counts
-        last = np.append(site[1:] != site[:-1], True) if len(at) else first
-        pending[site[last]] = (block.starts + counts)[site[last]] - at[last] - 1
-        self._pending[sites] = pending
-        return np.asarray(out, np.int64)
+        at = np.arange(n) if complete is None else np.flatnonzero(complete)
+        site = np.searchsorted(block.starts, at, "right") - 1
+        last = block.starts - 1 - self._skipped[sites]  # where each site's last row stands that was not left out
+        before = np.where(np.diff(site, prepend=-1) > 0, last[site], np.append(-1, at[:-1]))
+        last[site] = at
+        self._skipped[sites] = np.append(block.starts[1:], n) - 1 - last
+        return np.asarray(at - before - 1, np.int64)
 
     def text(self, instead: str = "") -> str:
         """The sentence on the sites where values are missing; instead : what can be done."""
         found = np.flatnonzero(self.incomplete).tolist()
-        said = [self._site(c) for c in found[:SHOWN]]
-        said += [f"{len(found) - SHOWN} more sites"] if len(found) > SHOWN else []
+        about = [self.text_of(c) for c in found[:SHOWN]]
+        about += [f"{len(found) - SHOWN} more sites"] if len(found) > SHOWN else []
         have, N = "has" if len(found) == 1 else "have", len(self.names)
         what = f"{len(found):,} of {N:,} sites {have} missing values: " if N > 1 else "values are missing at "
-        return what + ", ".join(said) + instead
+        return what + ", ".join(about) + instead
 
-    def _site(self, c: int) -> str:
-        own = sorted(((-int(counts[c]), column) for column, (counts, _) in self.columns.items() if counts[c]))
-        said = [f"{column!r} {-k:,}, first in row {self.columns[column][1][c]:,}" for k, column in own[:SHOWN]]
-        said += [f"{len(own) - SHOWN} more columns"] if len(own) > SHOWN else []
-        return f"{self.names[c]} in {self.incomplete[c]:,} of {self.rows[c]:,} rows ({'; '.join(said)})"
-
-
-class MissingValuesError(SiteDataError):
-    """Some rows lack a value."""
+    def text_of(self, c: int) -> str:
+        """Of one site."""
+        columns = sorted(((-int(counts[c]), column) for column, (counts, _) in self.columns.items() if counts[c]))
+        about = [f"{column!r} {-k:,}, first in row {self.columns[column][1][c]:,}" for k, column in columns[:SHOWN]]
+        about += [f"{len(columns) - SHOWN} more columns"] if len(columns) > SHOWN else []
+        return f"{self.names[c]} in {self.incomplete[c]:,} of {self.rows[c]:,} rows ({'; '.join(about)})"
 
 
 def complete(
@@ -463,19 +490,17 @@ def complete(
     """
     here = slice(start, start)
     for block in blocks:
-        here, whole = slice(start, start + len(block.names)), found.whole(block, start)
+        here, kept = slice(start, start + len(block.names)), found.complete_rows(block, start)
         if found.incomplete[here].any() and not drop:
             continue
-        gaps = found.gaps(block, whole, start)
-        if whole is None:
+        gaps = found.gaps(block, kept, start)
+        if kept is None:
             yield block, gaps
-        elif whole.any():
-            yield block.take(np.flatnonzero(whole)), gaps
+        elif kept.any():
+            yield block.take(np.flatnonzero(kept)), gaps
     lacking = found.incomplete[here]
     if lacking.any() and not drop:
         raise MissingValuesError(found.text())
-    for c in np.flatnonzero((lacking > 0) & (lacking == found.rows[here])).tolist():
-        one = found._site(start + c)
-        raise SiteDataError(
-            f"{found.names[start + c]} must have a row without a missing value; values are missing at {one}"
-        )
+    for c in np.flatnonzero((lacking > 0) & (lacking == found.rows[here])) + start:
+        rule = f"{found.names[c]} must have a row without a missing value"
+        raise SiteDataError(f"{rule}; values are missing at {found.text_of(c)}")
