@@ -173,9 +173,9 @@ def _cluster_replicas(pieces: Iterable[Piece], estimate: Estimate, share: Floats
     for p in pieces:
         found.add(p, partial(_observations, p))
     pairs = join_pairs([found.pairs(0)])
-    first = np.full(pairs.count, len(share))
+    first = np.full(len(pairs.labels), len(share))
     np.minimum.at(first, pairs.places, pairs.sites)
-    sums = np.zeros((pairs.count, found.width))
+    sums = np.zeros((len(pairs.labels), found.width))
     np.add.at(sums, pairs.places, share[pairs.sites, None] * pairs.sums)
     out = np.zeros((B, found.width))
     for c in np.unique(first).tolist():

@@ -41,7 +41,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from .lag_windows import FirstResiduals
 from .rows import Piece
-from .scores import CovarianceKind, ScorePass, Solved, join_pairs, unit_meats
+from .scores import CovarianceKind, ScorePass, Solved, join_pairs
 from .tables import Codes
 from .tasks import SITES
 
@@ -54,10 +54,12 @@ class Scores:
     at random (Sigma_omega); meats : (N, d, d) the sites' parts of the sandwich, alone if clusters have rows at several
     meat : (d, d) of all; independent : (d, d) the same if rows were independent (HC0)
     window : (N,) how many lags count; squares : (N,) sum r w e^2
-    clusters : how many; site_clusters : (N,) at each site; freedom : of the meat, for t quantiles
-    alone : what has leverage 1, in words, where something has
+    clusters : how many; site_clusters : (N,) at each site; degrees : (N,) of freedom of `meats`; freedom : of the
+    meat, for t quantiles
+    fallback : what has leverage 1, in words, where the kind is another than the default for it
     own : (N, d, d) covariance of the sites' own solutions, NaN where their rows do not tell; own_freedom : (N,)
-    residuals : of the first rows of each site
+    residuals : of the first rows of each site; log_weights : the sum of the logarithms of the rows' weights
+    skewness : (d,) of the error of each coefficient, as blocks of logs show it; (1,), 0 without blocks
     """
 
     n: Codes
@@ -72,12 +74,12 @@ class Scores:
     site_clusters: Codes
     degrees: Floats
     freedom: float
-    alone: str
+    fallback: str
     own: Floats
     own_freedom: Floats
     residuals: Sequence[FirstResiduals]
-    log_weights: float  # the sum of the logarithms of the rows' weights
-    skewness: Floats  # (d,) of the error of each coefficient, as blocks of logs show it; (1,), 0 without blocks
+    log_weights: float
+    skewness: Floats
 
 
 def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[CovarianceKind, Scores]:
@@ -91,80 +93,75 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[Cova
 
     count, mass = put(lambda one: one.systems.n), put(lambda one: one.systems.mass)
     window, squares = put(lambda one: one.window), put(lambda one: one.sums.at.share * one.sums.squares)
-    share, own_A = put(lambda one: one.sums.at.share), put(lambda one: one.home.A)
-    n = int(count.sum())
+    share, own_A = put(lambda one: one.sums.at.share), put(lambda one: one.own.A)
+    N, n = len(count), int(count.sum())
     if n <= d:
-        raise SiteDataError(
-            f"error bars need more rows than coefficients, {d}; all sites together have {n}, which are fitted exactly"
-        )
+        rule = f"error bars need more rows than coefficients, {d}; all sites together have {n}"
+        raise SiteDataError(f"{rule}, which are fitted exactly")
     if kind.lag is not None and kind.lag >= count.max():
         raise ArgumentError(f"lag must be less than the rows of the largest site, {count.max()}; got {kind.lag}")
     if kind.values and (count < 6 * window).any():
         c = int(np.argmax(count < 6 * window))
         rule = f"lag must be at most a sixth of the rows of every site, and one has {count[c]}"
         raise ArgumentError(f"{rule}; got {window[c]}")
-    second = put(lambda one: one.sums.second)
-    independent = np.tensordot(share**2, second, 1)
-    meats, rank = put(lambda one: one.sums.meats()), put(lambda one: one.home.rank)
-    own_meats, meat = put(lambda one: one.apart.meats()), None
-    alone = next((f"{names[one.start + c]}, row {row}" for one in passes for c, row in one.sums.alone.items()), "")
-    open_own = np.zeros(len(count), np.bool_)
-    for one in passes:
-        open_own[[one.start + c for c in one.apart.alone]] = True
-    clusters, site_clusters, shares = 0, np.zeros(len(count), np.int64), sum(one.shares for one in passes)
+    second, grams = put(lambda one: one.sums.second), None
+    meats, own_meats = put(lambda one: one.sums.meats()), put(lambda one: one.own_sums.meats())
+    rank, meat = put(lambda one: one.own.rank), None
+    at_one = ((one.start + c, row) for one in passes for c, row in one.sums.leverage_one.items())
+    fallback = next((f"{names[c]}, row {row}" for c, row in at_one), "")
+    open_own = np.zeros(N, np.bool_)
+    open_own[[one.start + c for one in passes for c in one.own_sums.leverage_one]] = True
+    clusters, site_clusters, shares = 0, np.zeros(N, np.int64), sum(one.shares for one in passes)
     if kind.cluster is not None:
         pairs = join_pairs([one.clusters.pairs(one.start) for one in passes if one.clusters is not None])
-        clusters, site_clusters = pairs.count, np.bincount(pairs.sites, minlength=len(count))
+        clusters, site_clusters = len(pairs.labels), np.bincount(pairs.sites, minlength=N)
         if clusters < 2:
-            raise SiteDataError(
-                f"error bars need at least 2 clusters ({kind.cluster!r}); all sites together have {clusters}"
-            )
+            rule = f"error bars need at least 2 clusters ({kind.cluster!r})"
+            raise SiteDataError(f"{rule}; all sites together have {clusters}")
         system = pairs.sums[:, 1 + 2 * d :].reshape(-1, d, d) if kind.name == "HC3" else None
-        parts = share[pairs.sites, None] * pairs.sums[:, 1 : 1 + d], _times(share[pairs.sites], system)
-        at, own_at = Solved(theta, A, share), Solved(put(lambda one: one.home.theta), own_A, 1 / mass)
-        joined = pairs.joined(parts[0]), None if parts[1] is None else pairs.joined(parts[1])
-        units, lost = unit_meats(*joined, at, np.zeros(clusters, np.int64))
-        meat, meats = units.T @ units, _by_site(unit_meats(*parts, at, pairs.sites)[0], pairs.sites, len(count))
+        each, own_each = share[pairs.sites, None], 1 / mass[pairs.sites, None]
+        S, M = each * pairs.sums[:, 1 : 1 + d], None if system is None else each[:, :, None] * system
+        at, own_at = Solved(theta, A, share), Solved(put(lambda one: one.own.theta), own_A, 1 / mass)
+        joined = pairs.joined(S)
+        units, lost = at.unit_scores(joined, None if M is None else pairs.joined(M), np.zeros(clusters, np.int64))
+        meat, meats = units.T @ units, _by_site(at.unit_scores(S, M, pairs.sites)[0], pairs.sites, N)
         shares = float(np.sum(pairs.joined(pairs.sums[:, :1]) ** 2))
         if lost.any():
-            label = pairs.labels[int(np.argmax(lost))]
-            where = names[int(pairs.sites[np.argmax(lost[pairs.places])])]
-            alone = f"{where}, all its rows" if kind.cluster == SITES else f"{where}, cluster {label!r}"
-            meat, meats = joined[0].T @ joined[0], _by_site(parts[0], pairs.sites, len(count))
+            label, where = pairs.labels[int(np.argmax(lost))], names[int(pairs.sites[np.argmax(lost[pairs.places])])]
+            fallback = f"{where}, all its rows" if kind.cluster == SITES else f"{where}, cluster {label!r}"
+            meat, meats = joined.T @ joined, _by_site(S, pairs.sites, N)
         if kind.cluster != SITES:
-            own_units = _times(own_at.share[pairs.sites], pairs.sums[:, 1 + d : 1 + 2 * d])
-            own_system = _times(own_at.share[pairs.sites], system)
-            units, own_lost = unit_meats(own_units, own_system, own_at, pairs.sites)
-            own_meats = _by_site(units, pairs.sites, len(count))
-            open_own |= (np.bincount(pairs.sites, own_lost, len(count)) > 0) | (site_clusters < 2)
-    if alone and kind.asked:
+            own_S = own_each * pairs.sums[:, 1 + d : 1 + 2 * d]
+            own_M = None if system is None else own_each[:, :, None] * system
+            units, own_lost = own_at.unit_scores(own_S, own_M, pairs.sites)
+            own_meats = _by_site(units, pairs.sites, N)
+            open_own |= (np.bincount(pairs.sites, own_lost, N) > 0) | (site_clusters < 2)
+    if fallback and kind.asked:
         instead = "HC1" if kind.cluster is None else "CR1"
-        raise SiteDataError(f"{alone_text(alone, kind)}: covariance must be {instead!r}; got {kind.shown!r}")
-    if alone:
+        raise SiteDataError(f"{undetermined_text(fallback, kind)}: covariance must be {instead!r}; got {kind.shown!r}")
+    if fallback:
         kind = replace(kind, name="HC1")
         meats = share[:, None, None] ** 2 * second if kind.cluster is None else meats
-    factor = kind.factor(n, d, clusters)
+    factor, single = kind.factor(n, d, clusters), asked.of_one_site  # others may have what one site has not
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own_factor = single.factor(count, rank, site_clusters)
     if kind.name == "classical":
         grams = mass[:, None, None] * (put(lambda one: one.systems.A) - np.diag(penalty))
-        meats = share[:, None, None] ** 2 * grams
+        meats, own_meats = share[:, None, None] ** 2 * grams, grams
         left, right = np.linalg.solve(A, grams.sum(axis=0)), np.linalg.solve(A, meats.sum(axis=0))
         fitted = d - np.trace(np.linalg.solve(A, np.diag(penalty)))
         factor = float((squares / share).sum()) / (n - 2 * fitted + np.trace(left @ right))
-    total = factor * (meats.sum(axis=0) if meat is None else meat)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own_factor = put(lambda one: one.own_sums.squares) / (count - rank) / mass**2
     mean = put(lambda one: one.sums.products) / mass[:, None] + penalty * theta
     if kind.values:  # the same; else with the digits that A theta - b has lost
         mean = put(lambda one: one.systems.A @ theta - one.systems.b)
     row = second * (count / mass**2)[:, None, None]
     if not kind.long_run:
         row = row - mean[:, :, None] * mean[:, None, :]
-    degrees, single = put(lambda one: one.sums.degrees), asked.of_one_site  # others may have what one site has not
+    degrees, lags = put(lambda one: one.sums.degrees), 0.0 if kind.long_run else window * 2 / 3
     with np.errstate(divide="ignore", invalid="ignore"):
-        own_factor = single.factor(count, rank, site_clusters)
-        if kind.name == "classical":
-            own_factor = put(lambda one: one.apart.squares) / (count - rank) / mass**2
-            own_meats = grams
-        own = sandwiches(own_A, np.broadcast_to(own_factor, len(count))[:, None, None] * own_meats)
-        lags = 0.0 if kind.long_run else window * 2 / 3
+        own = sandwiches(own_A, np.broadcast_to(own_factor, N)[:, None, None] * own_meats)
         own_freedom = np.minimum(np.minimum(count - rank, degrees), count / lags)
     if single.cluster is not None:
         own_freedom = site_clusters - 1.0
@@ -177,24 +174,24 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[Cova
         freedom = min(freedom, d**2 / shares)
     powers, cubes = sum((one.sums.block_moments(of.influence) for one in passes), np.zeros((2, 1)))
     return kind, Scores(
-        count,
-        mean,
-        row,
-        factor * meats,
-        total,
-        independent,
-        window,
-        squares,
-        clusters,
-        site_clusters,
-        degrees,
-        freedom,
-        alone_text(alone, asked) if alone else "",
-        own,
-        np.where(telling, own_freedom, np.nan),
-        [one.residuals for one in passes],
-        sum(one.log_weights for one in passes),
-        np.asarray(cubes / np.where(powers > 0, powers, 1.0) ** 1.5, np.float64),
+        n=count,
+        mean=mean,
+        row=row,
+        meats=factor * meats,
+        meat=factor * (meats.sum(axis=0) if meat is None else meat),
+        independent=np.tensordot(share**2, second, 1),
+        window=window,
+        squares=squares,
+        clusters=clusters,
+        site_clusters=site_clusters,
+        degrees=degrees,
+        freedom=freedom,
+        fallback=undetermined_text(fallback, asked) if fallback else "",
+        own=own,
+        own_freedom=np.where(telling, own_freedom, np.nan),
+        residuals=[one.residuals for one in passes],
+        log_weights=sum(one.log_weights for one in passes),
+        skewness=np.asarray(cubes / np.where(powers > 0, powers, 1.0) ** 1.5, np.float64),
     )
 
 
@@ -208,23 +205,16 @@ def _pooled_freedom(meats: Floats, degrees: Floats, most: float) -> float:
     return min(float(shares.sum() ** 2 / np.sum(shares**2 / degrees)), most) if shares.sum() > 0 else most
 
 
-def _times(factors: Floats, values: Floats | None) -> Any:
-    """factors : (k,) times values : (k, ...), where there are any."""
-    return None if values is None else values * factors.reshape(-1, *[1] * (values.ndim - 1))
-
-
 def _by_site(units: Floats, sites: Codes, N: int) -> Floats:
     """(N, d, d): sums of squares of units : (k, d)."""
     order = np.argsort(sites, kind="stable")
     found, starts = np.unique(sites[order], return_index=True)
-    out = np.zeros((N, units.shape[1], units.shape[1]))
-    out[found] = Piece(units[order], units[order], np.empty(len(units)), found, starts).products(
-        units[order], units[order]
-    )
+    out, S = np.zeros((N, units.shape[1], units.shape[1])), units[order]
+    out[found] = Piece(S, S, np.empty(len(S)), found, starts).products(S, S)
     return out
 
 
-def alone_text(where: str, kind: CovarianceKind) -> str:
+def undetermined_text(where: str, kind: CovarianceKind) -> str:
     """What to say of a row or cluster with leverage 1."""
     return f"{where}, alone determines some coefficient, so that {kind.shown} does not exist"
 

@@ -199,7 +199,7 @@ def warn_of_errors(names: Sequence[str], s: Scores, asked: CovarianceKind, kind:
             f"{ROWS_PER_LAG} rows for each lag: standard errors may be too small; lag=... says it"
         )
     if kind.name != asked.name:
-        warn(f"{s.alone}; error bars are {covariance_text(kind, s)} instead, which may be too short")
+        warn(f"{s.fallback}; error bars are {covariance_text(kind, s)} instead, which may be too short")
     if kind.independent:
         rho, z, pairs = neighbour_correlation(s.residuals)
         if plainly_correlated(rho, z, pairs):

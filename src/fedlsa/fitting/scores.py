@@ -115,7 +115,12 @@ class ClusterSums:
         for k in np.argsort(first):
             key = int(sites[first[k]]), int(codes[first[k]])
             places[k] = self._pairs.setdefault(key, len(self._pairs))
-        self._grow(len(self._pairs))
+        if (count := len(self._pairs)) > len(self._sums):
+            if 8 * count * self.width > CLUSTER_BYTES:
+                rule = f"sums of all clusters must fit into {CLUSTER_BYTES >> 20} MiB"
+                raise SiteDataError(f"{rule}{self._less}; got more than {len(self._sums):,} clusters")
+            more = max(count, 2 * len(self._sums)) - len(self._sums)
+            self._sums = np.concatenate([self._sums, np.zeros((more, self.width))])
         for at in range(0, len(codes), step := max(1, HELD // self.width)):
             part = slice(at, at + step)
             here = places[pair[part]]
@@ -123,19 +128,9 @@ class ClusterSums:
             found, begins = np.unique(here[order], return_index=True)
             self._sums[found] += np.add.reduceat(rows(part)[order], begins, axis=0)
 
-    def _grow(self, count: int) -> None:
-        if count > len(self._sums):
-            if 8 * count * self.width > CLUSTER_BYTES:
-                rule = f"sums of all clusters must fit into {CLUSTER_BYTES >> 20} MiB"
-                raise SiteDataError(f"{rule}{self._less}; got more than {len(self._sums):,} clusters")
-            grown = np.zeros((max(count, 2 * len(self._sums)), self.width))
-            grown[: len(self._sums)] = self._sums
-            self._sums = grown
-
     def pairs(self, start: int) -> tuple[Codes, list[Any], Floats]:
         """Of each site and cluster, in the order of first rows: the site, counted from `start`, the label, the sums."""
-        sites = np.array([site for site, _ in self._pairs], np.int64) + start
-        known = list(self._codes)
+        sites, known = np.array([site for site, _ in self._pairs], np.int64) + start, list(self._codes)
         labels = sites.tolist() if self.by_site else [known[code] for _, code in self._pairs]
         return sites, labels, self._sums[: len(self._pairs)]
 
@@ -152,14 +147,9 @@ class ClusterPairs:
     sums: Floats
     labels: Sequence[Any]
 
-    @property
-    def count(self) -> int:
-        """Of clusters."""
-        return len(self.labels)
-
     def joined(self, values: Floats) -> Floats:
         """(clusters, ...): sums over the sites of what the pairs have : (k, ...)."""
-        out = np.zeros((self.count, *values.shape[1:]))
+        out = np.zeros((len(self.labels), *values.shape[1:]))
         np.add.at(out, self.places, values)
         return out
 
@@ -169,13 +159,14 @@ def join_pairs(found: Sequence[tuple[Codes, list[Any], Floats]]) -> ClusterPairs
 
     Where texts are no numbers, what a number beside them means is not known: "05" may be 5, or not.
     """
-    texts = typed_labels({label for _, labels, _ in found for label in labels if isinstance(label, str)})
+    every = [label for _, labels, _ in found for label in labels]
+    texts = typed_labels({label for label in every if isinstance(label, str)})
     text = next((x for x, kind in texts.items() if isinstance(kind, str) and typed_labels([x])[x] == x), None)
-    number = next((x for _, labels, _ in found for x in labels if isinstance(x, (int, float))), None)
+    number = next((x for x in every if isinstance(x, (int, float))), None)
     if text is not None and number is not None:
         raise SiteDataError(f"clusters must have labels of one kind; got the text {text!r} and the number {number!r}")
     codes: dict[str, int] = {}
-    names = [name_of(texts.get(label, label)) for _, labels, _ in found for label in labels]
+    names = [name_of(texts.get(label, label)) for label in every]
     places = np.array([codes.setdefault(name, len(codes)) for name in names])
     sites, sums = (np.concatenate([one[k] for one in found]) for k in (0, 2))
     _, first, pair = np.unique(sites * len(codes) + places, return_index=True, return_inverse=True)
@@ -223,30 +214,28 @@ class Solved:
             z = np.einsum("nij,nj->in", p.each_row(self.whiten), p.u)
         return np.asarray(p.each_row(self.share) * np.einsum("in,in->n", z, z), np.float64)
 
+    def unit_scores(self, S: Floats, A: Floats | None, sites: Codes) -> tuple[Floats, NDArray[np.bool_]]:
+        """What units put into A theta - b : (k, d), whose squares are the meat, and which leave coefficients open.
 
-def unit_meats(S: Floats, A: Floats | None, at: Solved, sites: Codes) -> tuple[Floats, NDArray[np.bool_]]:
-    """What units put into A theta - b : (k, d), whose squares are the meat, and which of them leave coefficients open.
-
-    S : (k, d) sums of scores times their shares. A : (k, d, d) the units' part of the system, times their shares, for
-    the jackknife: A (A - A_g)^-1 S; sites : (k,) of each unit, by whose solution it is
-    """
-    alone = np.zeros(len(S), np.bool_)
-    if A is None:
-        return S, alone
-    d, out = S.shape[1], np.empty_like(S)
-    for first in range(0, len(S), step := max(1, HELD // d**2)):
-        some = slice(first, first + step)
-        root, white = at.root, at.whiten
-        if at.theta.ndim > 1:
-            root, white = root[sites[some]], white[sites[some]]
-        left = np.eye(d) - white @ A[some] @ np.swapaxes(white, -1, -2)  # of A without the unit
-        heavy = np.flatnonzero(np.trace(left, axis1=1, axis2=2) < d - 0.5)  # others have eigenvalues above 1/2
-        lost = heavy[np.linalg.eigvalsh(left[heavy])[:, 0] < LEVERAGE_ONE]
-        alone[first + lost] = True
-        left[lost] = np.eye(d)
-        change = np.linalg.solve(left, (white @ S[some, :, None]))
-        out[some] = (root @ change)[:, :, 0]
-    return out, alone
+        S : (k, d) sums of scores times their shares. A : (k, d, d) the units' part of the system, times their shares,
+        for the jackknife: A (A - A_g)^-1 S; sites : (k,) of each unit, by whose solution it is
+        """
+        undetermined = np.zeros(len(S), np.bool_)
+        if A is None:
+            return S, undetermined
+        d, out = S.shape[1], np.empty_like(S)
+        for first in range(0, len(S), step := max(1, HELD // d**2)):
+            some = slice(first, first + step)
+            root, white = self.root, self.whiten
+            if self.theta.ndim > 1:
+                root, white = root[sites[some]], white[sites[some]]
+            left = np.eye(d) - white @ A[some] @ np.swapaxes(white, -1, -2)  # of A without the unit
+            heavy = np.flatnonzero(np.trace(left, axis1=1, axis2=2) < d - 0.5)  # others have eigenvalues above 1/2
+            lost = heavy[np.linalg.eigvalsh(left[heavy])[:, 0] < LEVERAGE_ONE]
+            undetermined[first + lost] = True
+            left[lost] = np.eye(d)
+            out[some] = (root @ np.linalg.solve(left, white @ S[some, :, None]))[:, :, 0]
+        return out, undetermined
 
 
 class ScoreSums:
@@ -272,8 +261,8 @@ class ScoreSums:
             self._shift = self._shift - np.where((n > 1)[:, None], mean, 0.0)
         self.squares, self.products = np.zeros(N), np.zeros((N, d))  # sums of e^2, and of u e
         self.second, self.free = np.zeros((N, d, d)), np.zeros((N, d, d))  # of g g^T, and of those freed of leverage
-        self.alone: dict[int, int] = {}  # rows with leverage 1: of each site the first
-        self.window, self.systems, self.places, self._seen = window, systems, places, np.zeros(N, np.int64)
+        self.leverage_one: dict[int, int] = {}  # rows with leverage 1: of each site the first
+        self.window, self.systems, self.places, self.rows = window, systems, places, np.zeros(N, np.int64)
         self._lagged: dict[int, Bartlett | SlowCosines] = {}
         self._in_time = kind.name == "HAC" and not (kind.long_run and kind.lag == 0)
 
@@ -287,7 +276,7 @@ class ScoreSums:
         sizes = zip(self.places.tolist(), self.window.tolist(), strict=True)
         return np.array([cosine_count(k, M) for k, M in sizes], float)
 
-    def _in_order(self, c: int) -> Bartlett | SlowCosines:
+    def _lag_sums(self, c: int) -> Bartlett | SlowCosines:
         """What sees the rows of a site in their order."""
         if c not in self._lagged:
             n, M, d = int(self.places[c]), int(self.window[c]), len(self.penalty)
@@ -302,9 +291,9 @@ class ScoreSums:
     def block_moments(self, influence: Floats) -> Floats:
         """(2, d): sums of squares and cubes of what blocks of logs do to the coefficients; (2, 1) without blocks."""
         out = np.zeros((2, 1))
-        for c, seen in self._lagged.items():
-            if isinstance(seen, LogCosines):
-                psi = self.at.share[c] * seen.sums @ influence.T
+        for c, blocks in self._lagged.items():
+            if isinstance(blocks, LogCosines):
+                psi = self.at.share[c] * blocks.sums @ influence.T
                 out = out + np.stack([np.sum(psi**2, axis=0), np.sum(psi**3, axis=0)])
         return out
 
@@ -322,25 +311,25 @@ class ScoreSums:
             left = 1 - self.at.leverages(p)
             for i in np.flatnonzero(left < LEVERAGE_ONE) if left.min() < LEVERAGE_ONE else ():
                 c = int(np.searchsorted(p.starts, i, "right")) - 1
-                self.alone.setdefault(int(s[c]), int(self._seen[s[c]] + i - p.starts[c]) + 1)
+                self.leverage_one.setdefault(int(s[c]), int(self.rows[s[c]] + i - p.starts[c]) + 1)
             freed = g / np.maximum(left, LEVERAGE_ONE)[:, None] ** POWERS[self.kind.name]
             self.free[s] += p.products(freed, freed)
         for c, rows in p.parts() if self._in_time else ():
-            seen = self._in_order(c)
-            if isinstance(seen, LogCosines):
-                seen.add_rows(g[rows], p.u[rows], p.v[rows])
+            sums = self._lag_sums(c)
+            if isinstance(sums, LogCosines):
+                sums.add_rows(g[rows], p.u[rows], p.v[rows])
             else:
-                seen.add(g[rows] if p.gaps is None else _filled(g[rows], p.gaps[rows]))
-        self._seen[s] += p.counts
+                sums.add(g[rows] if p.gaps is None else _filled(g[rows], p.gaps[rows]))
+        self.rows[s] += p.counts
         return e, g
 
     def meats(self) -> Floats:
         """(N, d, d): of the kind, with clusters left aside."""
         share = self.at.share[:, None, None] ** 2
         if self._in_time:
-            return share * np.stack([self._in_order(c).total() for c in range(len(self.systems.n))])
+            return share * np.stack([self._lag_sums(c).total() for c in range(len(self.systems.n))])
         if self.kind.long_run:
-            return share * self.second * (self._seen / np.maximum(self._seen - 1, 1))[:, None, None]
+            return share * self.second * (self.rows / np.maximum(self.rows - 1, 1))[:, None, None]
         return share * (self.free if self.kind.name in POWERS else self.second)
 
 
@@ -377,14 +366,14 @@ class ScorePass:
         """start : the first of the sites among all; systems, weights : of these sites; dropped : rows left out"""
         kind, A, theta, penalty = of.kind, of.A, of.theta, of.penalty
         N, self.of, self.kind, self.start, self.systems = len(systems.n), of, kind, start, systems
-        self.home = OwnEstimates.of(systems, not kind.values)
+        self.own = OwnEstimates.of(systems, not kind.values)
         self.window = np.full(N, -1 if kind.name == "HAC" and kind.lag is None else kind.lag or 0, np.int64)
-        self._first: dict[int, list[tuple[Floats, Codes | None]]] = {}
+        self._first, self._held = dict[int, list[Floats]](), np.zeros(N, np.int64)  # rows by which windows are chosen
         mean = systems.A @ theta - systems.b if kind.long_run else None
-        at, own = Solved(theta, A, weights / systems.mass), Solved(self.home.theta, self.home.A, 1 / systems.mass)
-        places = systems.n + dropped
-        self.sums = ScoreSums(kind, at, penalty, mean, self.window, systems, places)
-        self.apart = ScoreSums(kind.of_one_site, own, penalty, None, self.window, systems, places)
+        at, own = Solved(theta, A, weights / systems.mass), Solved(self.own.theta, self.own.A, 1 / systems.mass)
+        sites = self.window, systems, systems.n + dropped
+        self.sums = ScoreSums(kind, at, penalty, mean, *sites)
+        self.own_sums = ScoreSums(kind.of_one_site, own, penalty, None, *sites)
         self.clusters = None
         if kind.cluster is not None:
             d, jackknife = len(theta), kind.name == "HC3"
@@ -398,36 +387,27 @@ class ScorePass:
         waiting: list[Piece] = []
         for p in pieces:
             waiting.append(p)
-            self._look(p)
+            self._choose_windows(p)
             while waiting and (self.window[waiting[0].sites] >= 0).all():
                 self._add(waiting.pop(0))
-        for c in self._first.copy():
-            self._choose(c)
-        for p in waiting:
-            self._add(p)
-        seen = self.sums._seen
-        if (seen != self.systems.n).any():
-            c = int(np.argmax(seen != self.systems.n))
+        if (self.sums.rows != self.systems.n).any():
+            c = int(np.argmax(self.sums.rows != self.systems.n))
             rule = f"a site must have the same rows when it is read again, {self.systems.n[c]:,}"
-            raise SiteDataError(f"{rule}; got {seen[c]:,}")
+            raise SiteDataError(f"{rule}; got {self.sums.rows[c]:,}")
         return self
 
-    def _look(self, p: Piece) -> None:
-        """Hold on to the first rows of sites whose window is to be chosen."""
+    def _choose_windows(self, p: Piece) -> None:
+        """Keep the first rows of sites whose window is not chosen; choose it where there are enough of them."""
         for c, rows in p.parts() if (self.window[p.sites] < 0).any() else ():
             if self.window[c] < 0:
                 e = p.v[rows] @ self.sums.at.theta - p.y[rows]
                 psi = p.u[rows] * e[:, None] @ self.of.influence.T
                 values = psi if self.kind.values else np.column_stack([psi, e])  # e : the score of the middle's value
-                self._first.setdefault(c, []).append((values, None if p.gaps is None else p.gaps[rows]))
-                if sum(len(v) for v, _ in self._first[c]) >= min(PILOT, self.systems.n[c]):
-                    self._choose(c)
-
-    def _choose(self, c: int) -> None:
-        held = self._first.pop(c)
-        self.window[c] = choose_window(
-            np.concatenate([v if gaps is None else _filled(v, gaps) for v, gaps in held])[:PILOT]
-        )
+                first = self._first.setdefault(c, [])
+                first.append(values if p.gaps is None else _filled(values, p.gaps[rows]))
+                self._held[c] += len(e)
+                if self._held[c] >= min(PILOT, self.systems.n[c]):
+                    self.window[c] = choose_window(np.concatenate(self._first.pop(c))[:PILOT])
 
     def _add(self, p: Piece) -> None:
         e, g = self.sums.add(p)
@@ -436,7 +416,7 @@ class ScorePass:
             with np.errstate(divide="ignore"):
                 self.log_weights += 2 * float(np.log(p.root).sum())
         with np.errstate(invalid="ignore", over="ignore"):  # of sites that leave coefficients open
-            _, own = self.apart.add(p)
+            _, own = self.own_sums.add(p)
         q = None
         if self.of.spread is not None:
             q = p.each_row(self.sums.at.share) ** 2 * np.einsum("ni,ij,nj->n", p.u, self.of.spread, p.u)

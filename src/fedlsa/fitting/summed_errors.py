@@ -25,7 +25,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from ..theory.linear import smat, svec
-from .covariance import alone_text, root_of_sandwich, sandwiches
+from .covariance import root_of_sandwich, sandwiches, undetermined_text
 from .error_sources import explained
 from .rows import FeatureScale, Piece
 from .scores import CovarianceKind, ScorePass, SharedSolution
@@ -90,8 +90,8 @@ def score_sums(pieces: Pieces, at: ScorePoint, penalty: Floats, weight: float) -
         raise SiteDataError("the system of all sites must hold this site's own part; it does not")
     found = ScorePass(of, 0, systems, np.array([weight])).run(pieces())
     sums, n = found.sums, int(systems.n[0])
-    for row in sums.alone.values():
-        raise SiteDataError(alone_text(f"row {row}", at.kind))
+    for row in sums.leverage_one.values():
+        raise SiteDataError(undetermined_text(f"row {row}", at.kind))
     gradient = weight * (sums.products[0] / n + penalty * at.theta)
     means = weight / n * np.sum([[*p.u.sum(axis=0), p.y.sum(), p.y @ p.y] for p in pieces()], axis=0)
     squares = weight / n * sums.squares[0], found.shares
