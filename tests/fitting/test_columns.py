@@ -9,7 +9,7 @@ import pytest
 import fedlsa as fl
 from fedlsa import Regression, Value
 from fedlsa.errors import ArgumentError, SiteDataError
-from fedlsa.fitting.columns import choose_columns
+from fedlsa.fitting.rows import choose_columns
 from fedlsa.fitting.sites import open_tables
 from fedlsa.network.site import facts
 

@@ -11,8 +11,8 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, FedLSAWarning, MissingExtraError, SiteDataError
 from fedlsa.fitting import rows, tables
 from fedlsa.fitting.design import MAX_LEVELS, agree_levels, level_counts
+from fedlsa.fitting.formulas import typed_labels
 from fedlsa.fitting.sites import open_tables
-from fedlsa.fitting.tables import typed_labels
 
 formulaic = pytest.importorskip("formulaic")
 

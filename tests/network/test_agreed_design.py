@@ -9,8 +9,8 @@ from memory_world import MemoryWorld, by_hand
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError, SiteDataError
-from fedlsa.fitting.columns import Columns
 from fedlsa.fitting.design import MAX_LEVELS
+from fedlsa.fitting.rows import Columns
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.protocol.agreed_design import AgreedDesign, common_design, look_alikes
 

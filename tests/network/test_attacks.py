@@ -16,8 +16,7 @@ from stores import change
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, NetworkError, PolicyError
-from fedlsa.fitting.columns import Columns
-from fedlsa.fitting.rows import FeatureScale
+from fedlsa.fitting.rows import Columns, FeatureScale
 from fedlsa.fitting.sums import Summary
 from fedlsa.network.folder import certificates, enrolment, setup
 from fedlsa.network.folder.config import task_text

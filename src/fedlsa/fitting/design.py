@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
-from .formulas import FormulaFactor, ParsedFormula, kind_of, parse_formula, plain_level
-from .tables import READERS, ColumnBlock, DataTable, MissingRows, complete, distinct, is_missing, typed_labels
+from .formulas import READERS, FormulaFactor, ParsedFormula, kind_of, parse_formula, plain_level, typed_labels
+from .tables import ColumnBlock, DataTable, MissingRows, complete, distinct, is_missing
 from .tasks import Regression, Task
 
 MAX_LEVELS = 1000  # of a category

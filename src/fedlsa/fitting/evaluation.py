@@ -21,9 +21,8 @@ from ..checks import Floats
 from ..errors import SiteDataError
 from ..theory.threads import small_products
 from ..value_objects import Displayed, ReadOnly
-from .columns import Columns, choose_columns
 from .fitted import Fit
-from .rows import SAME, Piece, recorded
+from .rows import SAME, Columns, Piece, choose_columns, recorded
 from .sites import open_tables
 from .sums import SiteSums, no_rows
 from .tables import DataTable, block_rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from keyword import iskeyword
@@ -76,6 +76,41 @@ def kind_of(level: Any) -> str:
     """What a level is, in words."""
     level = plain_level(level)
     return "text" if isinstance(level, str) else "true and false" if isinstance(level, bool) else "numbers"
+
+
+def typed_labels(texts: Iterable[str], kind: str | None = None) -> dict[str, Any]:
+    """What texts of files without types stand for: numbers, or true and false, where all are; else what is written.
+
+    Only what is written as one writes a number is one, so that 01067 and 1067 stay two levels. kind : that other sites
+    declare, which decides
+
+    >>> from fedlsa.fitting.formulas import typed_labels
+    >>> typed_labels(["7", "8.0"]), typed_labels(["7", "07"])
+    ({'7': 7, '8.0': 8}, {'7': '7', '07': '07'})
+    """
+    texts = list(texts)
+    for name in READERS if kind is None else [kind]:
+        levels = {text: READERS[name](text) for text in texts} if name in READERS else {}
+        if levels and None not in levels.values():
+            return levels
+    return {text: str(text) for text in texts}
+
+
+def _read_number(text: str) -> Any:
+    """The number that a text is the usual way to write, but for blanks around it; 3.0 is 3, for so are integers
+    written beside missing ones."""
+    text = text.strip(" ")
+    if re.fullmatch(r"(0|-?[1-9]\d{0,19})(\.0)?", text, re.ASCII):
+        integer = int(text.removesuffix(".0"))
+        return integer if -(2**63) <= integer < 2**64 else None
+    usual = re.fullmatch(r"-?\d+(\.\d+)?(e[+-]\d+)?", text, re.ASCII) and str(float(text)) == text
+    return plain_level(float(text)) if usual else None
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "numbers": _read_number,
+    "true and false": lambda text: {"true": True, "false": False}.get(text.lower()),
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,20 @@ from ..checks import Floats
 from ..errors import SiteDataError, warn
 from ..problems.features import FeatureMap
 from ..theory.threads import cores, one_blas_thread
-from .columns import Columns, choose_columns, feature_names, integers_error, may_number_states
 from .design import design_of
 from .identification import check_logs
-from .rows import FeatureScale, LogFacts, Piece, recorded
+from .rows import (
+    Columns,
+    FeatureScale,
+    LogFacts,
+    Piece,
+    choose_columns,
+    coefficient_names,
+    feature_names,
+    integers_error,
+    may_number_states,
+    recorded,
+)
 from .sums import SiteSums, Systems, penalty_of, scale_of
 from .tables import Codes, DataTable, MemoryTable, MissingRows, MissingValuesError
 from .tasks import Regression, Task, Value
@@ -143,12 +153,6 @@ class PooledData:
     def coefficients(self) -> tuple[str, ...]:
         """Their names: the features', then "intercept" where there is one."""
         return coefficient_names(self.task, self.columns, len(self.scale.centre))
-
-
-def coefficient_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
-    """Of k features, and of the intercept where there is one."""
-    names = feature_names(task, columns, k)
-    return (*names, "intercept") if task.intercept else names
 
 
 def read(

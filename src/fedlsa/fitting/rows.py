@@ -1,7 +1,12 @@
-"""From columns to observations of the recursion, A(z) = u v^T (+ ridge I) and b(z) = y u, of many sites at a time."""
+"""From columns to observations of the recursion, A(z) = u v^T (+ ridge I) and b(z) = y u, of many sites at a time.
+
+Which columns a task needs is settled first: every site must have the same ones.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,15 +20,189 @@ from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems import features as maps
 from ..problems.system import Flags
 from ..problems.transitions import traces
-from .columns import Columns
-from .design import design_of
-from .tables import Codes, ColumnBlock, DataTable, MissingRows, block_rows, complete
-from .tasks import Regression, Task, Value
+from .design import Levels, agreed_levels, design_of
+from .formulas import parse_formula
+from .tables import Codes, ColumnBlock, DataTable, MissingRows, block_rows, complete, listed, natural, refuse_index
+from .tasks import Names, Regression, Task, Value
 
 MAPPED = 512  # numbers that a feature map of unknown dimension is thought to make of a row
 FEW_ROWS = 32  # of a site in a piece, on average: with fewer, products of all sites at once are quicker
 PRODUCTS = 2**20  # numbers of rows' products that are held at a time
 SAME = 1e-6  # relative: a state and the same state in the next row may have been rounded
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a task reads, the same at every site. Those of `state` and `next_state` stand in one order.
+
+    regression : state are the columns of the features, of a formula those that its right side names; reward is that of
+        the target, of a formula the first that its left side names. row_weights, offset, cluster : as the task names
+        them
+    labels : categories of a formula, and the cluster, which are read as they are, numbers or not
+    levels : of each category of a formula, agreed by all sites, in order
+    more_targets : further columns of the left side of a formula
+    """
+
+    state: tuple[str, ...]
+    next_state: tuple[str, ...]
+    reward: str
+    terminated: str | None = None
+    truncated: str | None = None
+    importance: str | None = None
+    row_weights: str | None = None
+    offset: str | None = None
+    cluster: str | None = None
+    labels: tuple[str, ...] = ()
+    levels: Levels = ()
+    more_targets: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every column once, in the order in which they are read."""
+        some = self.terminated, self.truncated, self.importance, self.row_weights, self.offset, self.cluster
+        always = *self.state, *self.next_state, *self.more_targets, self.reward
+        return tuple(dict.fromkeys([*always, *(c for c in some if c is not None)]))
+
+
+def choose_columns(
+    task: Task, tables: Sequence[DataTable], levels: Levels | None = None, cluster: str | None = None
+) -> Columns:
+    """The columns that the task reads, found in the first table and checked in all.
+
+    levels : of the categories of a formula. By default those of all these tables, from a pass over their rows
+    cluster : the column of the clusters, where there is one
+    """
+    members = [member for table in tables for member in table.members or (table,)]
+    first, *others = members
+    columns = _columns_of(task, first, cluster)
+    for table in others:
+        for column in (c for c in columns.all if c not in table.columns):
+            raise SiteDataError(f"{table.name} lacks the column {column!r} that {first.name} has")
+        for extra in (c for c in _columns_of(task, table, cluster).all if c not in columns.all):
+            hint = "; name the columns" if isinstance(task, Regression) else ""
+            raise SiteDataError(f"{table.name} has a column {extra!r} that {first.name} lacks{hint}")
+    if task.formula is None:
+        return columns
+    if levels is None:
+        levels = agreed_levels(tables, task, columns.labels)
+    return replace(columns, levels=levels, labels=tuple(dict.fromkeys([*(c for c, _ in levels), *columns.labels])))
+
+
+def _columns_of(task: Task, site: DataTable, cluster: str | None) -> Columns:
+    """The columns that the task reads in one table."""
+    return _regression(task, site, cluster) if isinstance(task, Regression) else _value(task, site)
+
+
+def _regression(task: Regression, site: DataTable, cluster: str | None) -> Columns:
+    more: dict[str, Any] = {"row_weights": task.row_weights, "offset": task.offset, "cluster": cluster}
+    more["labels"] = () if cluster is None else (cluster,)
+    if task.formula is not None:
+        parsed = parse_formula(task.formula)
+        target, *others = parsed.target.columns
+        found = Columns(parsed.columns, (), target, more_targets=tuple(others), **more)
+        for column in found.all:
+            site.require(column)
+        return found
+    taken = {task.target, task.row_weights, task.offset, cluster, site.split_by}
+    features = [c for c in site.columns if c not in taken] if task.columns is None else task.columns
+    if task.columns is None:
+        refuse_index(site.name, features, "name the columns that explain the target (columns, --columns)")
+    if task.target not in site.columns and re.search("[=+]", task.target):
+        rule = "a formula has a ~ between its target and its terms, 'y ~ a + b'"
+        raise SiteDataError(f"{site.name} has no column {task.target!r}; {rule}")
+    for column in (task.target, *features, *(c for c in (task.row_weights, task.offset, cluster) if c is not None)):
+        site.require(column)
+    if task.target in features:
+        raise SiteDataError(f"{site.name}: the target {task.target!r} must not be a feature as well")
+    for column in (c for c, count in Counter(features).items() if count > 1):
+        raise SiteDataError(f"{site.name}: columns must be named once each; {column!r} is named twice")
+    if not features:
+        raise SiteDataError(f"{site.name} must have at least one column beside the target {task.target!r}")
+    return Columns(tuple(features), (), task.target, **more)
+
+
+def _value(task: Value, site: DataTable) -> Columns:
+    site.require(task.reward)
+    site.require(task.terminated)
+    before = _group(site, task, task.state, task.next_state, "state")
+    after = _group(site, task, task.next_state, task.state, "next_state")
+    for column in (c for c, count in Counter([*before, *after]).items() if count > 1):
+        raise SiteDataError(f"{site.name}: columns of state and next_state must be named once; {column!r} is twice")
+    if len(before) != len(after):
+        raise SiteDataError(
+            f"{site.name} must have as many columns of the next state as of the state, "
+            f"{len(before)} ({listed(before)}); got {len(after)} ({listed(after)})"
+        )
+    if isinstance(task.state, str) and isinstance(task.next_state, str):  # in one order, by what follows the prefix
+        tails = {c.removeprefix(task.next_state) for c in after}
+        for column in before:
+            tail = column.removeprefix(task.state)
+            if tail not in tails:
+                raise SiteDataError(f"{site.name} has {column!r} but no {task.next_state + tail!r} for the next state")
+        after = [task.next_state + c.removeprefix(task.state) for c in before]
+    optional = (name if name in site.columns else None for name in (task.truncated, task.importance))
+    return Columns(tuple(before), tuple(after), task.reward, task.terminated, *optional)
+
+
+def _group(site: DataTable, task: Value, names: Names, others: Names, what: str) -> list[str]:
+    """A list of columns as it is; a column of just this name; else all columns that begin so, numbers in their order.
+
+    others : the names or prefix of the other state. Where one prefix begins with the other, the longer takes its own.
+    """
+    if not isinstance(names, str):
+        for column in names:
+            site.require(column)
+        return list(names)
+    if names in site.columns:
+        return [names]
+    taken = {task.reward, task.terminated, task.truncated, task.importance, site.split_by}
+    taken |= {others} if isinstance(others, str) else set(others)
+    longer = isinstance(others, str) and len(others) > len(names) and others.startswith(names)
+    matching = [
+        c for c in site.columns if c.startswith(names) and c not in taken and not (longer and c.startswith(str(others)))
+    ]
+    if not matching:
+        rule = f"{site.name} has no column {names!r}, nor any that begins so, for {what}"
+        raise SiteDataError(f"{rule}; it has {listed(site.columns)}")
+    return sorted(matching, key=natural)
+
+
+def feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
+    """Of the k features, the intercept not among them."""
+    if task.features is not None:
+        return maps.names_of(task.features, k)
+    design = design_of(task, columns.levels)
+    names = columns.state if design is None else design.names
+    counts = Counter([*names, *(["intercept"] if task.intercept else [])])
+    for name in (n for n, count in counts.items() if count > 1):
+        raise SiteDataError(f"coefficients must have a name each; {name!r} would be of two: rename a column")
+    return names
+
+
+def coefficient_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
+    """Of k features, and of the intercept where there is one."""
+    return (*feature_names(task, columns, k), *(["intercept"] if task.intercept else []))
+
+
+def feature_count(task: Task, columns: Columns) -> int:
+    """How many features the task has, the intercept not among them."""
+    if task.features is not None:
+        return task.features.dim if isinstance(task.features, maps.FeatureMap) else np.shape(task.features)[-1]
+    return len(feature_names(task, columns, 0))
+
+
+def may_number_states(task: Task, columns: Columns, x: Floats) -> bool:
+    """Whether features x : (n, k) are one column of integers of which nobody has said that they are numbers."""
+    asked = isinstance(task, Value) and task.features is None and not task.numbers and len(columns.state) == 1
+    return asked and bool((x[:, 0] == np.rint(x[:, 0])).all())
+
+
+def integers_error(site: str, column: str) -> SiteDataError:
+    """The error for states that are integers."""
+    return SiteDataError(
+        f"{site}: column {column!r} holds integers alone. Where they number states, features must say so (--features "
+        "'OneHot(64)'); where they are numbers that are their own feature, numbers must be given (--numbers)"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,27 +234,23 @@ class LogFacts:
         """Of features before and after, (n, d) each, and of what the log says of each transition, (n,) each."""
         n, entered = len(phi), after[~ended] if ended.any() else after
         mass, squares = (n, n) if importance is None else (importance.sum(), importance @ importance)
-        following = _range(entered) if len(entered) else np.full((2, phi.shape[1]), np.nan)
+        none = np.full((2, phi.shape[1]), np.nan)
+        states, following = (np.stack([x.min(axis=0), x.max(axis=0)]) if len(x) else none for x in (phi, entered))
         apart = np.abs(after[:-1] - phi[1:]) > SAME * np.maximum(np.abs(after[:-1]), np.abs(phi[1:]))
         breaks = int(np.sum(apart.any(axis=1) & ~cut[:-1]))
         nowhere = int(np.sum(~after.any(axis=1) & ~ended))
         ends = int(ended.sum()), int(cut.sum()), not cut[-1]
-        return cls(n, *ends, _range(phi), following, breaks, nowhere, float(mass), float(squares))
+        return cls(n, *ends, states, following, breaks, nowhere, float(mass), float(squares))
 
     def __add__(self, later: LogFacts) -> LogFacts:
-        """Of both, one after the other."""
-        return LogFacts(
-            self.n + later.n,
-            self.terminated + later.terminated,
-            self.cut + later.cut,
-            later.going_on,
-            _joint(self.states, later.states),
-            _joint(self.following, later.following),
-            self.breaks + later.breaks,  # between two pieces of a log nobody looks
-            self.nowhere + later.nowhere,
-            self.mass + later.mass,
-            self.squares + later.squares,
-        )
+        """Of both, one after the other; between two pieces of a log nobody looks for breaks."""
+        added = ("n", "terminated", "cut", "breaks", "nowhere", "mass", "squares")
+        sums = {name: getattr(self, name) + getattr(later, name) for name in added}
+        ranges = {  # NaN stands for none
+            name: np.stack([np.fmin(a[0], b[0]), np.fmax(a[1], b[1])])
+            for name, a, b in (("states", self.states, later.states), ("following", self.following, later.following))
+        }
+        return LogFacts(going_on=later.going_on, **sums, **ranges)
 
     @property
     def episodes(self) -> int:
@@ -86,15 +261,6 @@ class LogFacts:
     def effective_rows(self) -> float:
         """(sum of weights)^2 / (sum of their squares): how many rows of one weight would say as much."""
         return self.mass**2 / self.squares if self.squares > 0 else 0.0
-
-
-def _range(x: Floats) -> Floats:
-    return np.stack([x.min(axis=0), x.max(axis=0)])
-
-
-def _joint(a: Floats, b: Floats) -> Floats:
-    """The range of both; NaN stands for none."""
-    return np.stack([np.fmin(a[0], b[0]), np.fmax(a[1], b[1])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +290,9 @@ class Piece:
     @property
     def nbytes(self) -> int:
         """What it takes in memory."""
-        beside = (self.root, self.cluster, self.offset, self.gaps, self.order)
-        more = sum(a.nbytes for a in beside if isinstance(a, np.ndarray))
-        return self.y.nbytes + self.u.nbytes + (0 if self.v is self.u else self.v.nbytes) + more
+        v = None if self.v is self.u else self.v
+        arrays = (self.u, v, self.y, self.root, self.cluster, self.offset, self.gaps, self.order)
+        return sum(a.nbytes for a in arrays if isinstance(a, np.ndarray))
 
     @cached_property
     def counts(self) -> Codes:
@@ -150,11 +316,9 @@ class Piece:
     def each_row(self, values: NDArray[Any]) -> NDArray[Any]:
         """What the sites have, (N, ...), for each row : (n, ...)."""
         here = values[self.sites]
-        return (
-            np.broadcast_to(here[0], (len(self.y), *here.shape[1:]))
-            if len(here) == 1
-            else here.repeat(self.counts, axis=0)
-        )
+        if len(here) == 1:
+            return np.broadcast_to(here[0], (len(self.y), *here.shape[1:]))
+        return here.repeat(self.counts, axis=0)
 
     def sums(self, values: NDArray[Any]) -> NDArray[Any]:
         """(s, ...): over each site's rows, of (n, ...)."""
@@ -257,12 +421,12 @@ def _pairs(
     table: DataTable, task: Regression, columns: Columns, missing: MissingRows, start: int
 ) -> Iterator[tuple[Floats, Piece]]:
     design = design_of(task, columns.levels)
-    beside = [c for c in (columns.row_weights, columns.offset) if c is not None]
-    first = 1 + len(beside)
-    wanted = (columns.reward, *beside, *columns.state)  # the features last, beside the ones of an intercept
+    more = [c for c in (columns.row_weights, columns.offset) if c is not None]
+    first = 1 + len(more)
+    wanted = (columns.reward, *more, *columns.state)  # the features last, beside the ones of an intercept
     width = len(wanted)
     if design is not None:
-        wanted = tuple(dict.fromkeys([*design.numbers, *beside]))
+        wanted = tuple(dict.fromkeys([*design.numbers, *more]))
         width = len(wanted) + len(design.names)
     blocks = table.blocks(wanted, block_rows(width), columns.labels)
     for block, gaps in complete(blocks, missing, task.missing == "drop", start):
@@ -281,12 +445,18 @@ def _transitions(
     table: DataTable, task: Value, columns: Columns, missing: MissingRows, start: int
 ) -> Iterator[tuple[Floats, Piece]]:
     carried: dict[int, Floats] = {}  # the trace at the end of each site's last rows
-    for block, _ in complete(table.blocks(columns.all, _rows(task, columns.all)), missing, False, start):
-        phi = _features(task, columns.state, block)
-        ended = _flags(columns.terminated, block)
-        cut = ended if columns.truncated is None else ended | _flags(columns.truncated, block)
+    width, features = len(columns.all), task.features
+    if features is not None:  # fewer rows at a time where a feature map makes many numbers of them
+        width = 2 * features.dim if isinstance(features, maps.FeatureMap) else MAPPED
+    for block, _ in complete(table.blocks(columns.all, block_rows(width)), missing, False, start):
+        phi, v = (_features(task, names, block) for names in (columns.state, columns.next_state))
+        flags = []
+        for column in (c for c in (columns.terminated, columns.truncated) if c is not None):
+            given = block[column]
+            block.refuse((given != 0) & (given != 1), column, given, "true and false, or 0 and 1")
+            flags.append(given.astype(np.bool_))
+        ended, cut = flags[0], flags[0] | flags[-1]
         rho = None if columns.importance is None else _weights(columns.importance, block)
-        v = _features(task, columns.next_state, block)
         u, logs = np.empty_like(phi), []
         # a view would keep all columns in memory
         piece = Piece(u, v, block[columns.reward].copy(), block.sites, block.starts, order=block.rows)
@@ -298,14 +468,7 @@ def _transitions(
                 carried[c] = u[rows][-1].copy()
         v *= np.where(ended, 0.0, -task.discount)[:, None]
         v += phi
-        yield phi, Piece(u, v, piece.y, piece.sites, piece.starts, order=piece.order, logs=tuple(logs))
-
-
-def _rows(task: Value, columns: Sequence[str]) -> int:
-    """How many rows to read at a time: fewer where a feature map makes many numbers of them."""
-    if task.features is None:
-        return block_rows(len(columns))
-    return block_rows(2 * task.features.dim if isinstance(task.features, maps.FeatureMap) else MAPPED)
+        yield phi, replace(piece, logs=tuple(logs))
 
 
 def _features(task: Value, names: tuple[str, ...], block: ColumnBlock) -> Floats:
@@ -313,12 +476,10 @@ def _features(task: Value, names: tuple[str, ...], block: ColumnBlock) -> Floats
 
     The array is new and lies column by column, as columns come: filling it and sums over rows run along memory.
     """
-    if task.features is None:
-        columns = [block[c] for c in names]
-    else:
-        states = block[names[0]] if len(names) == 1 else np.column_stack([block[c] for c in names])
+    columns = [block[c] for c in names]
+    if task.features is not None:
         try:
-            columns = list(maps.apply(task.features, states).T)
+            columns = list(maps.apply(task.features, np.column_stack(columns) if len(names) > 1 else columns[0]).T)
         except (ArgumentError, ArgumentTypeError) as error:
             where = f"columns {', '.join(names)} from row {block.row(0)} on"
             raise SiteDataError(f"{block.site(0)}, {where}: {error}") from error
@@ -326,13 +487,6 @@ def _features(task: Value, names: tuple[str, ...], block: ColumnBlock) -> Floats
     np.stack(columns, out=out[: len(columns)])
     out[len(columns) :] = 1.0
     return out.T
-
-
-def _flags(column: str | None, block: ColumnBlock) -> Flags:
-    assert column is not None
-    flags = block[column]
-    block.refuse((flags != 0) & (flags != 1), column, flags, "true and false, or 0 and 1")
-    return flags.astype(np.bool_)
 
 
 def _weights(column: str, block: ColumnBlock) -> Floats:

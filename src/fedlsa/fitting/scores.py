@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from ..checks import Floats, choice, integer
 from ..errors import ArgumentError, SiteDataError
+from .formulas import typed_labels
 from .lag_windows import PILOT, Bartlett, FirstResiduals, LogCosines, SlowCosines, choose_window, cosine_count
 from .rows import Piece
 from .sums import OwnEstimates, Systems
-from .tables import Codes, distinct, name_of, typed_labels
+from .tables import Codes, distinct, name_of
 from .tasks import CLUSTERED, COVARIANCES, SITES, Regression, Task
 
 POWERS = {"HC2": 0.5, "HC3": 1.0}  # of 1 - h

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..errors import MissingExtraError, SiteDataError
 from .csv_files import CsvDialect, csv_batches, csv_numbers, explain_csv, open_csv
+from .formulas import typed_labels
 from .tables import (
     NUMBERS,
     Batch,
@@ -38,7 +39,6 @@ from .tables import (
     pandas_categories,
     shown,
     sites_by_label,
-    typed_labels,
     unlabelled_rows,
 )
 

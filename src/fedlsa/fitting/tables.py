@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
-from .formulas import plain_level
 
 NUMBERS = 2**21  # that a block holds at most, as long as it has some hundred rows
 CACHED_NUMBERS = 2**17  # of a block that sums over it find in the cache
@@ -143,41 +142,6 @@ def pandas_categories(schema: Any) -> set[str]:
     """The columns of an Arrow schema that were categories of pandas, numbers or not."""
     columns = (getattr(schema, "pandas_metadata", None) or {}).get("columns", ())
     return {c["name"] for c in columns if c.get("pandas_type") == "categorical"}
-
-
-def typed_labels(texts: Iterable[str], kind: str | None = None) -> dict[str, Any]:
-    """What texts of files without types stand for: numbers, or true and false, where all are; else what is written.
-
-    Only what is written as one writes a number is one, so that 01067 and 1067 stay two levels. kind : that other sites
-    declare, which decides
-
-    >>> from fedlsa.fitting.tables import typed_labels
-    >>> typed_labels(["7", "8.0"]), typed_labels(["7", "07"])
-    ({'7': 7, '8.0': 8}, {'7': '7', '07': '07'})
-    """
-    texts = list(texts)
-    for name in READERS if kind is None else [kind]:
-        levels = {text: READERS[name](text) for text in texts} if name in READERS else {}
-        if levels and None not in levels.values():
-            return levels
-    return {text: str(text) for text in texts}
-
-
-def _read_number(text: str) -> Any:
-    """The number that a text is the usual way to write, but for blanks around it; 3.0 is 3, for so are integers
-    written beside missing ones."""
-    text = text.strip(" ")
-    if re.fullmatch(r"(0|-?[1-9]\d{0,19})(\.0)?", text, re.ASCII):
-        integer = int(text.removesuffix(".0"))
-        return integer if -(2**63) <= integer < 2**64 else None
-    usual = re.fullmatch(r"-?\d+(\.\d+)?(e[+-]\d+)?", text, re.ASCII) and str(float(text)) == text
-    return plain_level(float(text)) if usual else None
-
-
-READERS: dict[str, Callable[[str], Any]] = {
-    "numbers": _read_number,
-    "true and false": lambda text: {"true": True, "false": False}.get(text.lower()),
-}
 
 
 def block_rows(width: int, cached: int = CACHED_NUMBERS) -> int:

@@ -12,10 +12,9 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import ArgumentError, MessageError, NetworkError, SiteDataError
-from ...fitting.columns import Columns
 from ...fitting.design import design_of
 from ...fitting.row_sizes import StepLimits
-from ...fitting.rows import FeatureScale
+from ...fitting.rows import Columns, FeatureScale
 from ...fitting.run_plan import PlanNumbers, one_shot, plan_from_moments, plan_from_scalars, shared, weights_of
 from ...fitting.summed_errors import chosen_coefficients, rows_count_equally
 from ...fitting.sums import scale_of, unscaled

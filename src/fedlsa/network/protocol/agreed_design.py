@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from ...errors import MessageError, SiteDataError
-from ...fitting.columns import Columns
 from ...fitting.design import MAX_LEVELS, agree_levels
 from ...fitting.formulas import kind_of
+from ...fitting.rows import Columns
 from ...fitting.run_plan import POWER, PlanNumbers
 from ...fitting.sums import Summary
 from ...fitting.tasks import Regression, Task

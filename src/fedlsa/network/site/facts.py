@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from ...fitting.columns import Columns, feature_count, integers_error
 from ...fitting.design import Levels, level_counts
 from ...fitting.formulas import kind_of, parse_formula
-from ...fitting.reading import coefficient_names as fitted_names
 from ...fitting.reading import first_pass
 from ...fitting.row_sizes import RowSizes, row_sizes
-from ...fitting.rows import FeatureScale, Piece, observations, recorded
+from ...fitting.rows import Columns, FeatureScale, Piece, feature_count, integers_error, observations, recorded
+from ...fitting.rows import coefficient_names as fitted_names
 from ...fitting.run_plan import Scalars, noise_form
 from ...fitting.sums import Summary, Systems, null_space, unscaled
 from ...fitting.tables import DataTable, MissingRows, listed

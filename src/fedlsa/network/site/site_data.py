@@ -26,9 +26,8 @@ from ... import checks
 from ...engine.local import ClippedMeans, Means, Rows, alias_slots
 from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
-from ...fitting.columns import Columns, choose_columns, feature_count
 from ...fitting.row_sizes import RowSizes, row_sizes
-from ...fitting.rows import FeatureScale, observations
+from ...fitting.rows import Columns, FeatureScale, choose_columns, feature_count, observations
 from ...fitting.sites import open_table
 from ...fitting.sums import Systems, no_rows
 from ...fitting.tables import DataTable
