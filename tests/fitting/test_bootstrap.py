@@ -10,9 +10,9 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.fitting import bootstrap
-from fedlsa.fitting.bootstrap import GROUP, Coins, reweighted_solutions
+from fedlsa.fitting import error_sources as bootstrap
 from fedlsa.fitting.covariance import CovarianceKind
+from fedlsa.fitting.error_sources import GROUP, Coins, reweighted_solutions
 from fedlsa.fitting.fitted import Bootstrap
 from fedlsa.fitting.rows import Piece
 from fedlsa.fitting.sums import Systems

@@ -121,7 +121,7 @@ def test_replicas_beyond_all_means_are_refused_with_what_would_fit(monkeypatch):
     run = {"step_size": 0.01, "local_steps": 10, "rounds": 100}
     with pytest.raises(ArgumentError, match=r"bootstrap must be at most .* to fit into .* of memory .*; got 10{18}"):
         fl.fit([site(60)], fl.Regression("y"), **run, bootstrap=10**18)
-    monkeypatch.setattr(import_module("fedlsa.fitting.bootstrap"), "MOST_WORK", 1e5)
+    monkeypatch.setattr(import_module("fedlsa.fitting.error_sources"), "MOST_WORK", 1e5)
     most = round(1e5 / (60 * d * (d + 1)))
     with pytest.raises(
         ArgumentError, match=rf"bootstrap must be at most {most} for 60 rows and {d} coefficients: .*; got 100000"

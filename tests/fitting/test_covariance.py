@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fitting.bootstrap import choose_block
 from fedlsa.fitting.covariance import _pooled_freedom, join_scores
+from fedlsa.fitting.error_sources import choose_block
 from fedlsa.fitting.lag_windows import SHARE, Bartlett, LogCosines, SlowCosines, choose_window, cosine_count
 from fedlsa.fitting.rows import Piece
 from fedlsa.fitting.scores import CovarianceKind, ScorePass, SharedSolution

@@ -8,10 +8,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.fitting.reading import read
-from fedlsa.fitting.rows import observations
-from fedlsa.fitting.sites import open_tables
-from fedlsa.fitting.summed_errors import (
+from fedlsa.fitting.covariance import (
     PooledSystem,
     ScorePoint,
     convergence_notes,
@@ -20,6 +17,9 @@ from fedlsa.fitting.summed_errors import (
     solution_point,
     system_sums,
 )
+from fedlsa.fitting.reading import read
+from fedlsa.fitting.rows import observations
+from fedlsa.fitting.sites import open_tables
 from fedlsa.fitting.sums import penalty_of
 
 SIZES = (31, 80, 57)

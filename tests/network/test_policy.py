@@ -9,8 +9,8 @@ from msgspec.structs import replace as changed
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError, PolicyError
-from fedlsa.fitting.row_sizes import RowSizes, power_of_two, row_sizes
 from fedlsa.fitting.rows import FeatureScale, Piece
+from fedlsa.fitting.run_plan import RowSizes, power_of_two, row_sizes
 from fedlsa.fitting.sums import Summary
 from fedlsa.network.protocol.ring import Coding
 from fedlsa.network.protocol.run_settings import RunTerms

@@ -27,23 +27,46 @@ that of their mean, A^-1 (sum_c W_c^2 / n_c sum_h Cov(g_i, g_{i+h})) A^-T, seen 
 with the factor n / (n - d). So are the scores of a regression with "HAC" and without a lag. Those of a log are sums of
 blocks, each with its part in A taken out. Blocks also say how skew the error of a coefficient is, which costs degrees
 of freedom (fitted.py).
+
+Where rows stay at their sites, two sums to which each site adds its part give the same, to rounding errors:
+
+    system  of w_c A_c and of w_c (A_c theta - b_c), the gradient where a run has ended. With A = sum_c w_c A_c the
+            data's own solution is theta - A^-1 gradient, wherever that was
+    scores  at the solution: of s s^T / (1 - h)^2 (HC3), and of squared residuals
+
+Where A is more than sites want to tell, a few coefficients e_j^T (T theta + t) need directions v_j alone, with
+A^T v_j = T^T e_j, which rounds find as they find theta. The one sum is then of v_j^T s s^T v_k (HC1, for leverages need
+A) where the run ended, and v_j^T gradient is how far coefficient j is from the solution's, but for a product of two
+small errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import eigh
 
+from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
+from ..theory.linear import smat, svec
 from .lag_windows import FirstResiduals
-from .rows import Piece
-from .scores import CovarianceKind, ScorePass, Solved, join_pairs
+from .rows import FeatureScale, Piece
+from .scores import CovarianceKind, ScorePass, SharedSolution, Solved, join_pairs
+from .sums import Systems, check_determined, penalty_of
 from .tables import Codes
-from .tasks import SITES
+from .tasks import SITES, Regression, Task
+
+NO_CONSTANT = 1e-12  # of 1: how far a combination of columns that is a constant may be from it
+NO_PART = 1e-9  # of a constant: a column with less of it takes no part
+ROUNDING = 1e-6  # relative, of a site's part in the system of all
+UNSETTLED = 0.01  # relative, of a standard error: what is more is said
+FAR = 0.1  # standard errors: a run that ends further from the data's solution says so
+Pieces = Callable[[], Iterable[Piece]]  # the rows of one site in the run's coordinates, from the first on
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,3 +264,176 @@ def root_of_sandwich(A: Floats, meat: Floats) -> Floats:
     values, vectors = np.linalg.eigh(meat / np.outer(scale, scale))
     root = scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
     return np.asarray(np.linalg.solve(A, root), np.float64)
+
+
+def explained(
+    task: Task, scale: FeatureScale, A: Floats | None, rows: tuple[int, float], squares: float, mean: Floats,
+    variance: float, pooled: bool, log_weights: float = 0.0,
+) -> dict[str, Any]:  # fmt: skip
+    """How well a regression fits, as fields of a Fit, as statsmodels has them; none for a value function.
+
+    A : (d, d), without the ridge; rows : n, and the sum of their weights; squares : sum r_c w e^2, in the run's
+    coordinates; mean : (k + 1,) of features and target; variance : of the target; pooled : whether rows count by their
+    weights alone; log_weights : the sum of the logarithms of these
+
+    The variance is sum of v e^2 / (n - d), v = r_c w scaled so that they add up to the rows' own weights w. R^2 is
+    about the mean where columns have a constant among their combinations, as A tells, and else about 0. The likelihood
+    is that of normal errors, and needs pooled rows without a ridge.
+    """
+    if not isinstance(task, Regression):
+        return {}
+    (n, mass), constant, likelihood, squares = rows, None, math.nan, scale.y_spread**2 * squares
+    if not task.intercept:
+        if A is not None:  # the k that comes nearest to x . k = 1 has A k = centre
+            centre = mean[:-1] / scale.spread
+            k = np.asarray(np.linalg.lstsq(A, centre)[0], np.float64)
+            if centre @ k >= 1 - NO_CONSTANT:  # the mean of (1 - x . k)^2 is 1 - centre . k
+                constant = np.where(np.abs(k) * np.sqrt(np.diag(A)) > NO_PART, k, 0.0)  # others take no part
+        variance += float(mean[-1]) ** 2 if constant is None else 0.0
+    if pooled and task.ridge == 0 and squares > 0 and math.isfinite(log_weights):
+        likelihood = (log_weights - n * (1 + math.log(2 * math.pi * squares * mass / n))) / 2
+    known = variance > 0 and (task.intercept or A is not None)
+    return {
+        "residual_variance": squares * mass / (n - scale.dim),
+        "r_squared": 1 - squares / variance if known else math.nan,
+        "log_likelihood": likelihood,
+        "constant": None if constant is None else constant / scale.spread,
+    }
+
+
+def system_sums(pieces: Iterable[Piece], theta: Floats, penalty: Floats, weight: float) -> Floats:
+    """A site's part of the first sum, at theta : (d,); penalty : (d,), the ridge; weight : w_c, of the site."""
+    own = Systems.of(pieces, ["this site"], penalty)
+    A, n = svec(own.A[0]), own.n[0]
+    return weight * np.concatenate([A, own.A[0] @ theta - own.b[0], weight / n * (A - svec(np.diag(penalty)))])
+
+
+@dataclass(frozen=True, eq=False)
+class PooledSystem:
+    """What the first sum holds: A : (d, d), with the ridge; gradient : (d,), A theta - b; shares : (d, d), the sum over
+    all rows of r^2 u u^T, r the share of a row in the average."""
+
+    A: Floats
+    gradient: Floats
+    shares: Floats
+
+    @classmethod
+    def read(cls, total: Floats, d: int) -> PooledSystem:
+        """Of sums over all sites."""
+        k = d * (d + 1) // 2
+        A, gradient, shares = np.split(total, [k, k + d])
+        return cls(smat(A, d), gradient, smat(shares, d))
+
+
+@dataclass(frozen=True, eq=False)
+class ScorePoint:
+    """Where scores are taken and what of them is told: theta : (d,); directions : (q, d), V of V s s^T V^T.
+
+    A : (d, d), for leverages; None, and scores are those of HC1
+    spread : (d, d), for degrees of freedom where not all rows count the same (covariance.py); None where they do
+    """
+
+    theta: Floats
+    directions: Floats
+    A: Floats | None = None
+    spread: Floats | None = None
+
+    @property
+    def kind(self) -> CovarianceKind:
+        return CovarianceKind("HC1" if self.A is None else "HC3", asked=False)
+
+
+def score_sums(pieces: Pieces, at: ScorePoint, penalty: Floats, weight: float) -> Floats:
+    """A site's part of the second sum."""
+    d, V = len(at.theta), at.directions
+    systems = Systems.of(pieces(), ["this site"], penalty)
+    A = np.eye(d) if at.A is None else at.A
+    of = SharedSolution(at.kind, A, at.theta, np.empty((0, d)), penalty, at.spread)
+    if at.A is not None and not eigh(weight * systems.A[0], at.A, eigvals_only=True)[-1] <= 1 + ROUNDING:
+        raise SiteDataError("the system of all sites must hold this site's own part; it does not")
+    found = ScorePass(of, 0, systems, np.array([weight])).run(pieces())
+    sums, n = found.sums, int(systems.n[0])
+    for row in sums.leverage_one.values():
+        raise SiteDataError(undetermined_text(f"row {row}", at.kind))
+    gradient = weight * (sums.products[0] / n + penalty * at.theta)
+    means = weight / n * np.sum([[*p.u.sum(axis=0), p.y.sum(), p.y @ p.y] for p in pieces()], axis=0)
+    squares = weight / n * sums.squares[0], found.shares
+    return np.concatenate([svec(V @ sums.meats()[0] @ V.T), V @ gradient, means, squares])
+
+
+def rows_count_equally(rows: Floats, weights: Floats) -> bool:
+    """Whether sites of so many rows, and these weights, give each row the same share : (N,) each."""
+    return bool(np.ptp(weights / rows) <= 1e-12 * np.max(weights / rows))
+
+
+def chosen_coefficients(task: Task, names: Sequence[str], chosen: Sequence[str], equal: bool) -> list[int]:
+    """The places of coefficients that are to have errors from directions alone; equal : whether rows count equally."""
+    if chosen and not (isinstance(task, Regression) and equal):
+        rule = "errors_of must go with a regression whose rows all count the same, at sites of any size"
+        raise ArgumentError(f"{rule}; got {', '.join(chosen)}")
+    return [names.index(checks.choice("each of errors_of", name, names)) for name in chosen]
+
+
+def solution_point(
+    system: PooledSystem, theta: Floats, names: Sequence[str], rows: Floats, weights: Floats
+) -> ScorePoint:
+    """The data's own solution, from where a run ended, and what the scores are to tell there."""
+    d, n = len(theta), int(np.sum(rows))
+    check_determined(system.A, names, n)
+    if n <= d:
+        raise SiteDataError(f"error bars need more rows than coefficients, {d}; all sites together have {n}")
+    equal = rows_count_equally(rows, weights)
+    spread = None if equal else np.asarray(np.linalg.pinv(system.shares, hermitian=True), np.float64)
+    return ScorePoint(theta - np.linalg.solve(system.A, system.gradient), np.eye(d), system.A, spread)
+
+
+def fields_of_fit(
+    task: Regression, scale: FeatureScale, n: int, at: ScorePoint, total: Floats, chosen: Sequence[int]
+) -> dict[str, Any]:
+    """The fields of a Fit that the second sum gives: coefficients, covariance, how well the model fits.
+
+    n : rows of all sites; chosen : the q coefficients that directions are of. Others keep the run's value, and their
+    covariance is NaN
+    """
+    d, q = len(at.theta), len(at.directions)
+    k, (T, t) = q * (q + 1) // 2, scale.original()
+    meat, gradient, mean, (y, yy, squares, shares) = np.split(total, [k, k + q, k + q + d])
+    meat, theta = at.kind.factor(n, d, 0) * smat(meat, q), T @ at.theta + t
+    if at.A is not None:
+        theta = T @ (at.theta - np.linalg.solve(at.A, gradient)) + t
+        covariance, root = T @ sandwiches(at.A, meat) @ T.T, T @ root_of_sandwich(at.A, meat)
+    else:
+        theta[chosen] -= gradient
+        covariance, root = np.full((d, d), np.nan), np.full((d, d), np.nan)
+        covariance[np.ix_(chosen, chosen)] = meat
+        root[chosen] = np.pad(root_of_sandwich(np.eye(q), meat), ((0, 0), (0, d - q)))
+    A, about = None if at.A is None else at.A - np.diag(penalty_of(task, scale)), mean[: len(scale.centre)]
+    centre = np.append(scale.centre + scale.spread * about, scale.y_centre + scale.y_spread * y)
+    variance, pooled = scale.y_spread**2 * (yy - y**2), at.spread is None
+    return {
+        "theta": theta,
+        "covariance": covariance,
+        "root": root,
+        "degrees_of_freedom": float(n - d) if pooled else min(float(n - d), d**2 / shares),
+        "covariance_kind": at.kind.shown,
+        **explained(task, scale, A, (n, float(n)), squares, centre, variance, pooled),
+    }
+
+
+def convergence_notes(theta: Floats, protocol: Floats, covariance: Floats, slack: float) -> tuple[str, ...]:
+    """What to say of a run that ended far from the solution theta, or whose directions had not settled.
+
+    protocol : (d,), where it ended; covariance : (d, d); slack : the relative error of directions, about
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = float(np.nanmax(np.abs(protocol - theta) / np.sqrt(np.diag(covariance)), initial=0.0))
+    out = []
+    if off > FAR:
+        out.append(
+            f"the run has not converged: it ended {off:.2g} standard errors from the solution of all sites' data, "
+            "which coefficients with a standard error are here; more rounds, or smaller steps, bring it nearer"
+        )
+    if slack > UNSETTLED:
+        about = f"about {slack:.0%} of their size" if slack < 1 else "an amount that rounds do not show"
+        out.append(f"the rounds for standard errors had not settled: they may be off by {about}")
+    return tuple(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataErr
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.threads import one_blas_thread
-from .bootstrap import RESAMPLED, bootstrapped
-from .covariance import Scores, covariance_text, join_scores, root_of_sandwich, sandwiches
+from .covariance import Scores, covariance_text, explained, join_scores, root_of_sandwich, sandwiches
 from .error_sources import (
+    RESAMPLED,
     Estimate,
+    bootstrapped,
     error_by_origin,
-    explained,
     metric_of,
     optimisation_error,
     site_reports,
@@ -37,7 +37,6 @@ from .protocol import (
     RunOutcome,
     checked_settings,
     make_problem,
-    no_run,
     planned,
     run,
     uses_rows,
@@ -54,22 +53,18 @@ FEW_DIGITS = 1e10  # condition number above which standard errors lose their six
 ACCURACY = 0.1  # standard errors of any combination of coefficients: how exact the run is unless told otherwise
 SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
-def keeps_warnings(function: Callable[P, R]) -> Callable[P, R]:
-    """A decorator: the warnings that a call gives are the `notes` of what it returns."""
+def keeps_warnings(function: Callable[P, Fit]) -> Callable[P, Fit]:
+    """A decorator: the warnings that a fit gives are its `notes`."""
 
     @wraps(function)
-    def keeping(*arguments: P.args, **options: P.kwargs) -> R:
-        given: list[str] = []
-        token = given_warnings.set(given)
+    def keeping(*arguments: P.args, **options: P.kwargs) -> Fit:
+        token = given_warnings.set(given := list[str]())
         try:
-            out: Any = function(*arguments, **options)
+            return replace(function(*arguments, **options), notes=tuple(given))
         finally:
             given_warnings.reset(token)
-        kept: R = replace(out, notes=tuple(given))
-        return kept
 
     return keeping
 
@@ -175,15 +170,15 @@ def fit(
     names = data.coefficients
     A, theta = systems.solution(weights, names)
     _warn_of_lost_digits(A, isinstance(task, Value) or task.standardise)
-    determination = Determination(A, weights, systems.n) if isinstance(task, Value) else None
+    determination = None if isinstance(task, Regression) else Determination(A, weights, systems.n)
     kind, scores = _scores(data, "error bars", report, asked, systems, weights, (A, theta), determination)
-    if isinstance(task, Value) and determination is not None:
-        warn_of_logs(task, data.logs, names, data.names)
+    if determination is None:  # columns that nearly determine one another have lost digits, which rows give back
+        theta = theta - np.linalg.solve(A, weights @ scores.mean)
+    else:
+        warn_of_logs(data.task, data.logs, names, data.names)
         determination.warn(names)
     warn_of_errors(data.names, scores, asked, kind)
     spread = sandwiches(A, scores.meat)
-    if isinstance(task, Regression):  # columns that nearly determine one another have lost digits, which rows give back
-        theta = theta - np.linalg.solve(A, weights @ scores.mean)
     metric = metric_of(spread, theta, sandwiches(A, scores.independent))
     estimate = Estimate(systems, weights, A, theta, scores, spread, metric, data.scale.original(), kind)
     T, t = estimate.original
@@ -193,10 +188,10 @@ def fit(
 
     settings, outcome, steps = _outcome(data, estimate, settings, local, memory, report)
     fitted, residuals = _each_row(data, T @ theta + t)
-    bare, mass, squares = A - np.diag(data.penalty), float(systems.mass.sum()), float(scores.squares.sum())
+    mass, squares = float(systems.mass.sum()), float(scores.squares.sum())
     rows, pooled = (int(systems.n.sum()), mass), np.allclose(weights, systems.mass / mass, rtol=1e-12)
     target = data.mean, float(data.variance[-1])
-    fits = explained(task, data.scale, bare, rows, squares, *target, pooled, scores.log_weights)
+    fits = explained(task, data.scale, A - np.diag(data.penalty), rows, squares, *target, pooled, scores.log_weights)
     out = Fit(
         task=data.task,
         names=names,
@@ -266,10 +261,10 @@ def _each_row(data: PooledData, theta: Floats) -> tuple[Floats | None, Floats | 
     if not data.kept or not isinstance(data.task, Regression):
         return None, None
     found, left, order, of = [], [], [], []
-    places: dict[int, int] = {}  # of tables, whose parts hold the same columns
+    places: dict[int, int] = {}  # of tables, whose parts have the same columns
     for group in data.groups:
-        held = [id(getattr(table, "given", table)) for table in group.tables for _ in table.sites]
-        table = np.array([places.setdefault(one, len(places)) for one in held])
+        same = [id(getattr(table, "given", table)) for table in group.tables for _ in table.sites]
+        table = np.array([places.setdefault(one, len(places)) for one in same])
         for p in group.kept:
             value = p.u @ theta
             left.append(p.y - value)
@@ -289,10 +284,8 @@ def _monte_carlo(
         warn_of_breaks(task, data.logs, MONTE_CARLO)
     returns = replace(data, task=replace(task, trace=1.0), kept=False)
 
-    def work(group: SiteGroup, pieces: Any) -> Systems:
-        return Systems.of(pieces, group.names, 0.0)
-
-    systems = Systems.joined(returns.each(MONTE_CARLO, report, work))
+    each = returns.each(MONTE_CARLO, report, lambda group, pieces: Systems.of(pieces, group.names, 0.0))
+    systems = Systems.joined(each)
     A, theta = systems.solution(weights, data.coefficients)
     _, scores = _scores(returns, f"errors of {MONTE_CARLO}", report, kind, systems, weights, (A, theta))
     T, t = data.scale.original()
@@ -304,7 +297,7 @@ def _outcome(
 ) -> tuple[FitSettings, RunOutcome, str]:
     """The planned run, with the accuracy that it was planned for and what its steps use; none where none is wanted, and
     where, by default, none can be planned: then there is a warning, for the estimate needs no run."""
-    none = replace(s, epsilon=None), no_run(len(estimate.A)), "none"
+    none = replace(s, epsilon=None), RunOutcome.none(len(estimate.A)), "none"
     if not s.wanted:
         return none
     rows = uses_rows(data, local, QUICK_ON_ROWS[0], memory)
@@ -360,19 +353,16 @@ def _unreachable(A: Floats, names: Sequence[str], why: str) -> str:
     A : (d, d), of the shared system, in the run's coordinates; why : the planner's own words
     """
     condition, directions = conditioning(A)
-    what, remedy = "", "give epsilon"
-    if condition > ILL_CONDITIONED:
-        weakest = np.abs(directions[-1])
-        involved = [repr(names[j]) for j in np.flatnonzero(weakest > 0.1 * weakest.max())[:6]]
-        what = f"columns {', '.join(involved)} nearly determine one another in the data of all sites together"
-        if len(involved) == 1:
-            what = f"the data of all sites together hardly determine the coefficient of {involved[0]}"
-        what += f" (condition number {condition:.2g}), so that "
-        remedy = "leave one out, add a ridge, or give epsilon"
-    return (
-        f"{what}no run of local steps comes within a tenth of a standard error of the solution, and none is planned: "
-        f"{remedy} ({why})"
-    )
+    near = "no run of local steps comes within a tenth of a standard error of the solution, and none is planned"
+    if condition <= ILL_CONDITIONED:
+        return f"{near}: give epsilon ({why})"
+    weakest = np.abs(directions[-1])
+    involved = [repr(names[j]) for j in np.flatnonzero(weakest > 0.1 * weakest.max())[:6]]
+    what = f"columns {', '.join(involved)} nearly determine one another in the data of all sites together"
+    if len(involved) == 1:
+        what = f"the data of all sites together hardly determine the coefficient of {involved[0]}"
+    what += f" (condition number {condition:.2g}), so that {near}"
+    return f"{what}: leave one out, add a ridge, or give epsilon ({why})"
 
 
 def _warn_of_lost_digits(A: Floats, standardised: bool) -> None:

@@ -24,7 +24,7 @@ from ..value_objects import Displayed, ReadOnly
 from .fitted import Fit
 from .rows import SAME, Columns, Piece, choose_columns, recorded
 from .sites import open_tables
-from .sums import SiteSums, no_rows
+from .sums import SiteSums, refuse_empty
 from .tables import DataTable, block_rows
 from .tasks import Regression, Value
 
@@ -118,15 +118,16 @@ def evaluate(
     found = [_transition_sums(fit, task, columns, table) for table in tables]
     names = [name for table in tables for name in table.sites]
     each = [_with_all(np.concatenate(column)) for column in list(zip(*found, strict=True))[:-1]]
-    seen = columns.importance is None
-    means, variances = _moments(SiteSums.joined([one[-1] for one in found])) if seen else [[None] * len(each[0])] * 2
+    means = variances = [None] * len(each[0])  # returns of the behaviour are not those of the policy
+    if columns.importance is None:
+        means, variances = _moments(SiteSums.joined([one[-1] for one in found]))  # type: ignore[assignment]
     return [_value_row(*row) for row in zip(_with_all(names, ALL), *each, means, variances, strict=True)]
 
 
 def _with_all(values: Any, together: Any = None) -> list[Any]:
     """What sites have; of several sites, that of all together as well, by default the sum."""
-    held = list(values)
-    return held if len(held) == 1 else [*held, sum(held) if together is None else together]
+    each = list(values)
+    return each if len(each) == 1 else [*each, sum(each) if together is None else together]
 
 
 def _moments(sums: SiteSums) -> tuple[list[Floats], list[Floats]]:
@@ -162,8 +163,7 @@ def _transition_sums(fit: Fit, task: Value, columns: Columns, table: DataTable) 
         n[p.sites] += p.counts
         squares[p.sites] += p.sums(delta**2)
         update[p.sites] += p.sums(delta[:, None] * p.u)
-    for c in np.flatnonzero(n == 0).tolist():
-        raise no_rows(table.sites[c])
+    refuse_empty(table.sites, n)
     episodes, cut, returns = np.zeros(N, np.int64), np.zeros(N, np.int64), SiteSums(table.sites)
     if columns.importance is None:  # returns of the behaviour are not those of the policy
         for c, rows in _episodes(fit, task, columns, table):
@@ -196,21 +196,19 @@ def _episodes(fit: Fit, task: Value, columns: Columns, table: DataTable) -> Iter
         found = np.column_stack([before, block[columns.reward], after, last, ended])
         for c, start, stop in zip(block.sites.tolist(), block.starts, [*block.starts[1:], len(last)], strict=True):
             rows = found[start:stop]
-            rows[-1, LAST] = rows[-1, ENDED] or (
-                columns.truncated is not None and block[columns.truncated][stop - 1] != 0
-            )  # the next row is of another site, and says nothing
+            cut = columns.truncated is not None and block[columns.truncated][stop - 1] != 0
+            rows[-1, LAST] = rows[-1, ENDED] or cut  # the next row is of another site, and says nothing
             if c in going_on:
                 earlier, arrived = going_on.pop(c)
-                earlier[-1, LAST] = max(
-                    earlier[-1, LAST], not np.isclose(arrived, states[start], rtol=SAME, atol=0).all()
-                )
+                follows = np.isclose(arrived, states[start], rtol=SAME, atol=0).all()
+                earlier[-1, LAST] = max(earlier[-1, LAST], not follows)
                 rows = np.concatenate([earlier, rows])
             ends = np.flatnonzero(rows[:, LAST])
-            whole = int(ends[-1]) + 1 if len(ends) else 0
-            if whole:
-                yield c, rows[:whole]
-            if whole < len(rows):
-                going_on[c] = rows[whole:].copy(), following[stop - 1]
+            done = int(ends[-1]) + 1 if len(ends) else 0
+            if done:
+                yield c, rows[:done]
+            if done < len(rows):
+                going_on[c] = rows[done:].copy(), following[stop - 1]
     for c, (rows, _) in going_on.items():
         rows[-1, LAST] = 1
         yield c, rows
@@ -230,17 +228,10 @@ def _returns(rows: Floats, discount: float) -> tuple[Floats, Floats]:
 
 
 def _value_row(
-    name: str,
-    n: int,
-    squares: float,
-    update: Floats,
-    episodes: int,
-    cut: int,
-    mean: Floats | None,
-    variance: Floats | None,
+    name: str, n: int, squares: float, update: Floats, episodes: int, cut: int, mean: Any, variance: Any
 ) -> TDErrors:
     td, size = float(squares / n), float(np.linalg.norm(update / n))
-    if mean is None or variance is None:
+    if mean is None:
         return TDErrors(name, int(n), td, size, 0, math.nan, math.nan, math.nan, 0, math.nan, math.nan)
     rmse, remainder = np.sqrt(variance[:2] + mean[:2] ** 2).tolist()
     share, spread = float(cut / episodes), math.sqrt(variance[2])

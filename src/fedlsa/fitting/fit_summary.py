@@ -256,11 +256,9 @@ def _why(fit: Any) -> str:
     quick = quick_on_rows(len(fit.theta), len(fit.per_site), fit.rows)
     if fit.local == "rows" and quick:
         return f" Steps use rows by default up to {d} coefficients, {N} sites and {n:,} rows."
-    if fit.local == "means" and not quick:
-        return (
-            f" Steps use means by default beyond {d} coefficients, {N} sites or {n:,} rows: rows take long to plan for."
-        )
-    return ""
+    size = f"{d} coefficients, {N} sites or {n:,} rows"
+    unplanned = fit.local == "means" and not quick
+    return f" Steps use means by default beyond {size}: rows take long to plan for." if unplanned else ""
 
 
 def _fixed(value: float) -> str:

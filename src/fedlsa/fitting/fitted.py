@@ -62,9 +62,7 @@ class SiteReport(Displayed, ReadOnly):
 
     Lengths are in standard errors of the shared answer (error_sources.py), whatever the units of the columns.
 
-    name : of the site
-    rows : of its data
-    weight : with which it counts
+    name : of the site; rows : of its data; weight : with which it counts
     theta : (d,) its own solution, on the original scale; NaN in what its data leave open
     distance : of its own solution from the shared one, NaN where its data leave something open
     influence : how far it draws the shared answer its way, ||w_c A^-1 xi_star_c||, which is what drift is made of
@@ -258,15 +256,17 @@ class Fit(Displayed, ReadOnly):
 
     def _display(self) -> tuple[str, list[tuple[str, Any]]]:
         about = zip(self.names, self.theta, self.standard_error, self.confidence_interval(), strict=True)
-        listed = [(n, f"{v:.5g} with standard error {s:.2g}, 95% from {a:.5g} to {b:.5g}") for n, v, s, (a, b) in about]
-        if len(listed) > SHOWN:
-            listed = [*listed[:SHOWN], ("...", f"{len(listed) - SHOWN:,} more coefficients")]
-        run: list[tuple[str, Any]] = [("planned run", "none")]
+        rows: list[tuple[str, Any]] = [
+            (n, f"{v:.5g} with standard error {s:.2g}, 95% from {a:.5g} to {b:.5g}") for n, v, s, (a, b) in about
+        ]
+        if len(rows) > SHOWN:
+            rows = [*rows[:SHOWN], ("...", f"{len(rows) - SHOWN:,} more coefficients")]
+        rows += [("sites count by", self.weight), ("planned run", "none")]
         if self.plan is not None:
-            steps = f"{call(self.plan.algorithm)}, {self.plan.rounds:,} rounds on {self.local}"
-            run = [("planned run", steps), ("its error, in standard errors", self.error)]
+            rows[-1] = "planned run", f"{call(self.plan.algorithm)}, {self.plan.rounds:,} rounds on {self.local}"
+            rows.append(("its error, in standard errors", self.error))
         data = f"{counted(self.rows, 'row')} of {counted(len(self.per_site), 'site')}"
-        return f"Fit of {call(self.task)} on {data}", [*listed, ("sites count by", self.weight), *run]
+        return f"Fit of {call(self.task)} on {data}", rows
 
     def _further_html(self) -> str:
         solutions = np.stack([site.theta for site in self.per_site])
@@ -463,16 +463,15 @@ class Fit(Displayed, ReadOnly):
         blocks = [block for block, _ in found]
         if not blocks:
             raise SiteDataError(f"{table.name} must have at least one row; it has none")
-        rows = [self._features(np.stack([b[c] for c in numbers], axis=1)) for b in blocks if formula is None]
-        x = np.concatenate(rows if formula is None else [formula.features(block) for block in blocks])
+        make = formula.features if formula else lambda b: self._features(np.stack([b[c] for c in numbers], axis=1))
+        x = np.concatenate([make(block) for block in blocks])
         return x, 0.0 if offset is None else np.concatenate([b[offset] for b in blocks])
 
     def _features(self, states: Any) -> Floats:
         """(n, d): of an array (n, k) of columns or states, with the intercept."""
-        task, features = self.task, self.task.features
+        task, features, given = self.task, self.task.features, np.asarray(states)
         if features is not None:
-            one = np.ndim(states) == 2 and len(self.columns) == 1 and np.shape(states)[1] == 1
-            given = np.asarray(states)[:, 0] if one else np.asarray(states)
+            given = given[:, 0] if given.ndim == 2 and len(self.columns) == given.shape[1] == 1 else given
             x = maps.apply(features, given, "new")
             if isinstance(features, maps.OneHot) and not x.any(axis=1).all():
                 left_out = sorted({int(s) for s in np.ravel(given)[~x.any(axis=1)]})
@@ -482,6 +481,6 @@ class Fit(Displayed, ReadOnly):
                 )
         else:
             d = len(self.theta) - task.intercept
-            one = isinstance(task, Value) and d == 1 and np.ndim(states) == 1  # states that are numbers
-            x = checks.array("new", np.asarray(states)[:, None] if one else states, ("n", d))
+            is_number = isinstance(task, Value) and d == 1 and given.ndim == 1  # of each state
+            x = checks.array("new", given[:, None] if is_number else states, ("n", d))
         return np.column_stack([x, np.ones(len(x))]) if task.intercept else x

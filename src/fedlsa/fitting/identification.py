@@ -47,11 +47,11 @@ def check_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], site
                 f"{counted(one.episodes, 'episode')}, of which {one.terminated:,} end ({task.terminated!r}): {how}"
             )
     log = reduce(add, logs)
-    k = len(names)
-    never = np.flatnonzero(~log.states[:, :k].any(axis=0)).tolist()
+    never = np.flatnonzero(~log.states[:, : len(names)].any(axis=0)).tolist()
     if not never:
         return
     where = sites[0] if len(sites) == 1 else f"all {len(sites)} sites ({sites[0]}, ...)"
+    them = "it" if len(never) == 1 else "them"
     what = f"{quoted(names, never)} {'is' if len(never) == 1 else 'are'} 0 in every row of {where}"
     if isinstance(task.features, OneHot):
         what = f"{quoted(names, never)} {'was' if len(never) == 1 else 'were'} never visited at {where}"
@@ -62,10 +62,9 @@ def check_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], site
             f"Where the task ends in them, {task.terminated!r} must be 1"
         )
     if isinstance(task.features, OneHot):
-        gone = sorted({*task.features.without, *(int(names[j].removeprefix("state ")) for j in never)})
-        them = "it" if len(never) == 1 else "them"
-        raise SiteDataError(f"{what}; OneHot({task.features.states}, without={gone}) leaves {them} out")
-    raise SiteDataError(f"{what}: no state there has {'it' if len(never) == 1 else 'them'}; use fewer features")
+        without = sorted({*task.features.without, *(int(names[j].removeprefix("state ")) for j in never)})
+        raise SiteDataError(f"{what}; OneHot({task.features.states}, without={without}) leaves {them} out")
+    raise SiteDataError(f"{what}: no state there has {them}; use fewer features")
 
 
 def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], sites: Sequence[str]) -> None:
@@ -95,8 +94,20 @@ def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], si
         )
     if task.trace > 0:
         warn_of_breaks(task, logs, f"trace {task.trace:g}")
+    d = len(names)
     for site, one in zip(sites, logs, strict=True):
-        _warn_of_importance(site, one, len(names))
+        n, left, mean = one.n, one.effective_rows, one.mass / one.n
+        if left < ROWS_PER_COEFFICIENT * d < n:
+            warn(
+                f"{site}: importance weights leave {left:.3g} effective rows of {n:,}, for {counted(d, 'coefficient')}:"
+                " a few rows decide, and intervals may be too short"
+            )
+        error = math.sqrt(max(one.squares / n - mean**2, 0.0) / n)
+        if abs(mean - 1) > max(SURELY * error, 1e-6):
+            warn(
+                f"{site}: importance weights must average 1, whatever the policies; they average {mean:.4g} (standard "
+                f"error {error:.2g}): the policy may take actions that the log's never took"
+            )
 
 
 def warn_of_breaks(task: Value, logs: Sequence[LogFacts], what: str) -> None:
@@ -110,21 +121,6 @@ def warn_of_breaks(task: Value, logs: Sequence[LogFacts], what: str) -> None:
         )
 
 
-def _warn_of_importance(site: str, log: LogFacts, d: int) -> None:
-    n, left, mean = log.n, log.effective_rows, log.mass / log.n
-    if left < ROWS_PER_COEFFICIENT * d < n:
-        warn(
-            f"{site}: importance weights leave {left:.3g} effective rows of {n:,}, for {counted(d, 'coefficient')}: a "
-            "few rows decide, and intervals may be too short"
-        )
-    error = math.sqrt(max(log.squares / n - mean**2, 0.0) / n)
-    if abs(mean - 1) > max(SURELY * error, 1e-6):
-        warn(
-            f"{site}: importance weights must average 1, whatever the policies; they average {mean:.4g} (standard "
-            f"error {error:.2g}): the policy may take actions that the log's never took"
-        )
-
-
 class Determination:
     """How well the data of all sites determine each coefficient, from the pieces that another pass goes through.
 
@@ -134,17 +130,17 @@ class Determination:
     def __init__(self, A: Floats, weights: Floats, n: Codes) -> None:
         self._inverse, self._weights, self._n = np.linalg.inv(A), weights, n
         self._batches = np.minimum(BATCHES, n)
-        self._sums, self._seen = np.zeros((len(n) * BATCHES, len(A))), np.zeros(len(n), np.int64)  # by batch of rows
+        self._sums, self._rows = np.zeros((len(n) * BATCHES, len(A))), np.zeros(len(n), np.int64)  # by batch of rows
 
     def watched(self, start: int, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces themselves, whose sites count from `start`."""
         for p in pieces:
             entries, c = (p.u @ self._inverse.T) * p.v, np.repeat(p.sites + start, p.counts)
-            row = self._seen[c] + np.arange(len(c)) - np.repeat(p.starts, p.counts)
+            row = self._rows[c] + np.arange(len(c)) - np.repeat(p.starts, p.counts)
             batch = BATCHES * c + ((row + 1) * self._batches[c] - 1) // self._n[c]
             begins = np.flatnonzero(np.diff(batch, prepend=-1))
             self._sums[batch[begins]] += np.add.reduceat(entries, begins, axis=0)
-            self._seen[p.sites + start] += p.counts
+            self._rows[p.sites + start] += p.counts
             yield p
 
     @property

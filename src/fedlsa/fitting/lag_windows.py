@@ -35,7 +35,7 @@ class Bartlett:
     def __init__(self, lags: int, dim: int) -> None:
         self.lags = lags
         self._before = np.zeros((lags - 1, dim))  # the rows that the next blocks reach back to
-        self._waiting: list[Floats] = []  # rows until they are as many as blocks reach back: else these cost more
+        self._rows: list[Floats] = []  # until they are as many as blocks reach back: else these cost more
         self._sum = np.zeros((dim, dim))
 
     def add(self, g: Floats) -> None:
@@ -43,8 +43,8 @@ class Bartlett:
         if self.lags == 1:
             self._sum += g.T @ g
             return
-        self._waiting.append(g)
-        if sum(map(len, self._waiting)) >= self.lags:
+        self._rows.append(g)
+        if sum(map(len, self._rows)) >= self.lags:
             self._add_blocks()
 
     def total(self) -> Floats:
@@ -56,9 +56,8 @@ class Bartlett:
         return (self._sum + S.T @ S) / self.lags
 
     def _add_blocks(self) -> None:
-        rows = np.concatenate([self._before, *self._waiting])
-        n = len(rows) - len(self._before)
-        self._waiting = []
+        rows = np.concatenate([self._before, *self._rows])
+        n, self._rows = len(rows) - len(self._before), []
         ends = rows.cumsum(axis=0)
         S = ends[self.lags - 1 :]
         S[1:] -= ends[: max(n - 1, 0)].copy()
@@ -133,19 +132,18 @@ class FirstResiduals:
     """The residuals of the first rows of each site, and the gaps between these."""
 
     def __init__(self) -> None:
-        self.held: list[tuple[Floats, Codes, Codes]] = []
+        self.parts: list[tuple[Floats, Codes, Codes]] = []
         self._taken: dict[int, int] = {}
 
     def add(self, p: Piece, e: Floats, start: int) -> None:
         """Of a piece, whose sites count from `start`."""
         for c, rows in p.parts():
-            left = PILOT - self._taken.get(c, 0)
-            if left > 0:
-                own = slice(rows.start, min(rows.stop, rows.start + left))
-                self._taken[c] = self._taken.get(c, 0) + own.stop - own.start
-                size = own.stop - own.start
-                gaps = np.zeros(size, np.int64) if p.gaps is None else p.gaps[own]
-                self.held.append((e[own], np.full(size, c + start), gaps))
+            size = min(rows.stop - rows.start, PILOT - self._taken.get(c, 0))
+            if size > 0:
+                first = slice(rows.start, rows.start + size)
+                self._taken[c] = self._taken.get(c, 0) + size
+                gaps = np.zeros(size, np.int64) if p.gaps is None else p.gaps[first]
+                self.parts.append((e[first], np.full(size, c + start), gaps))
 
 
 def neighbour_correlation(found: Sequence[FirstResiduals]) -> tuple[float, float, int]:
@@ -155,15 +153,15 @@ def neighbour_correlation(found: Sequence[FirstResiduals]) -> tuple[float, float
     With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of
     sum e^2 / n, which has mean 0 over all orders of a site's rows. Variances may differ between rows.
     """
-    e, sites, gaps = (np.concatenate([one[k] for part in found for one in part.held]) for k in range(3))
+    e, sites, gaps = (np.concatenate([one[k] for some in found for one in some.parts]) for k in range(3))
     order = np.argsort(sites, kind="stable")
     e, sites, gaps = e[order], sites[order], gaps[order]
     starts = np.flatnonzero(np.append(True, sites[1:] != sites[:-1]))
     counts = np.diff(np.append(starts, len(e)))
     e = e - np.repeat(np.add.reduceat(e, starts) / counts, counts)
-    beside = (sites[1:] == sites[:-1]) & (gaps[1:] == 0)
-    t = (e[1:] * e[:-1])[beside]
-    pairs = np.add.reduceat(np.append(beside, False).astype(float), starts)  # of each site
+    neighbours = (sites[1:] == sites[:-1]) & (gaps[1:] == 0)
+    t = (e[1:] * e[:-1])[neighbours]
+    pairs = np.add.reduceat(np.append(neighbours, False).astype(float), starts)  # of each site
     expected = np.add.reduceat(e * e, starts) / counts * pairs / np.maximum(counts - 1, 1)
     S, squares, spread = float(t.sum() + expected.sum()), float(e @ e), float(t @ t)
     return (S / squares, S / math.sqrt(spread), len(t)) if spread > 0 else (0.0, 0.0, len(t))

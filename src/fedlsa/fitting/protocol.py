@@ -44,22 +44,10 @@ from ..theory import stability_limit
 from ..theory.exact_curves import exact_record
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from ..theory.threads import small_products
+from . import run_plan
 from .reading import PooledData, read
-from .row_sizes import MOST_ROUNDS, RowSizes, StepLimits, row_sizes
 from .rows import Piece
-from .run_plan import (
-    DOWN,
-    EXACT,
-    UP,
-    WINDOW,
-    PlanNumbers,
-    RunPlan,
-    Scalars,
-    noise_form,
-    plan_from_moments,
-    plan_from_scalars,
-    settled,
-)
+from .run_plan import DOWN, EXACT, MOST_ROUNDS, UP, WINDOW, PlanNumbers, RunPlan, Scalars, StepLimits
 from .sites import open_tables
 from .sums import Systems
 from .tables import MEMORY
@@ -72,29 +60,27 @@ SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps us
 # blocks of local steps of all sites that are run in NumPy: in the half second that an engine would need to load, where
 # a plan has taken as long already; in a tenth of one where a run is given by hand, perhaps one of many
 IN_NUMPY, BY_HAND_IN_NUMPY = 2e4, 5e3
-LONG_ROUND = (
-    1e5  # local steps of all sites, on means, which NumPy does by powers of their maps and an engine one by one
-)
+LONG_ROUND = 1e5  # local steps of all sites, on means: NumPy does them by powers of their maps, an engine one by one
 STARTS_THREADS = 1e6  # local steps of all sites that are done sooner than threads start
 QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable step size takes a second at most
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How to run: a target accuracy from which the rest follows, or a method and its rounds by hand."""
+    """How to run: a target accuracy from which the rest follows, or a method and its rounds by hand.
+
+    in_order : rows in the order of the log instead of at random; wanted : whether there is to be a run at all
+    share_moments : whether sites let moments leave for a plan; None: where nothing else will do
+    """
 
     kind: type[Algorithm]
     epsilon: float | None
     by_hand: RunPlan | None
     max_samples: float | None
-    in_order: bool  # rows in the order of the log instead of at random
+    in_order: bool
     seed: int
-    wanted: bool = True  # whether there is to be a run at all
-    share_moments: bool | None = None  # whether sites let moments leave for a plan; None: where nothing else will do
-
-    @property
-    def method(self) -> str:
-        return self.kind.name
+    wanted: bool = True
+    share_moments: bool | None = None
 
 
 def checked_settings(
@@ -116,17 +102,14 @@ def checked_settings(
     asked = ["epsilon"] * (epsilon is not None) + given
     if not checks.boolean("plan", wanted) and asked:
         raise ArgumentError(f"plan must not be False where {asked[0]} asks for a run; got False")
-    if given and epsilon is not None:
-        raise ArgumentError(f"epsilon and {given[0]} must not both be given: one follows from the other; got both")
-    if given and len(given) < len(by_hand):
-        lacking = next(name for name in by_hand if name not in given)
-        raise ArgumentError(f"step_size, local_steps and rounds must be given together; got no {lacking}")
-    epsilon = None if epsilon is None else checks.real("epsilon", epsilon, above=0)
-    run = None
+    epsilon, run = None if epsilon is None else checks.real("epsilon", epsilon, above=0), None
     if given:
+        if epsilon is not None:
+            raise ArgumentError(f"epsilon and {given[0]} must not both be given: one follows from the other; got both")
+        for lacking in (name for name in by_hand if name not in given):
+            raise ArgumentError(f"step_size, local_steps and rounds must be given together; got no {lacking}")
         step_size = checks.real("step_size", by_hand["step_size"], above=0)
-        H = checks.integer("local_steps", by_hand["local_steps"], at_least=1)
-        rounds = checks.integer("rounds", by_hand["rounds"], at_least=1)
+        H, rounds = (checks.integer(name, by_hand[name], at_least=1) for name in ("local_steps", "rounds"))
         kind.with_steps(step_size, H)  # what it would not take is said now
         run = RunPlan(kind.name, step_size, H, rounds, math.nan, None, HAND)
     if share_moments is not None:
@@ -150,11 +133,11 @@ class RunOutcome:
     variance: float
     sure: bool
 
-
-def no_run(dim: int) -> RunOutcome:
-    """Of a fit of `dim` coefficients for which no run is planned."""
-    unknown = np.full(dim, np.nan)
-    return RunOutcome(unknown, None, unknown, unknown, math.nan, sure=False)
+    @classmethod
+    def none(cls, dim: int) -> RunOutcome:
+        """Of a fit of `dim` coefficients for which no run is planned."""
+        unknown = np.full(dim, np.nan)
+        return cls(unknown, None, unknown, unknown, math.nan, sure=False)
 
 
 def planned(problem: Problem, s: FitSettings, rows: bool, share_moments: bool) -> RunPlan:
@@ -165,10 +148,10 @@ def planned(problem: Problem, s: FitSettings, rows: bool, share_moments: bool) -
     if s.by_hand:
         return s.by_hand
     assert s.epsilon is not None
-    asked, local = (*site_numbers(problem, rows), s.epsilon, s.method), "rows" if rows else "means"
+    asked, local = (*site_numbers(problem, rows), s.epsilon, s.kind.name), "rows" if rows else "means"
     if share_moments:
-        return plan_from_moments(problem, *asked, local, s.max_samples)
-    found = plan_from_scalars(*asked, problem.dim, local=local)
+        return run_plan.plan_from_moments(problem, *asked, local, s.max_samples)
+    found = run_plan.plan_from_scalars(*asked, problem.dim, local=local)
     if found.rounds > FAR * MOST_ROUNDS:
         rule = f"epsilon must be larger: a run would take up to {found.rounds:,} rounds"
         raise ArgumentError(f"{rule}; got {s.epsilon:g}")
@@ -182,15 +165,17 @@ def site_numbers(problem: Problem, rows: bool) -> tuple[PlanNumbers, list[StepLi
     A, b, z = problem.A_bar, problem.b_bar, problem.observations
     if not rows or not isinstance(z, RankOne):
         largest = float(np.linalg.norm(A, 2, axis=(1, 2)).max())
-        return PlanNumbers.of(problem.weights, Scalars.of(A, b)), [RowSizes(1, largest, 0.0).step_limits(False)]
+        return PlanNumbers.of(problem.weights, Scalars.of(A, b)), [
+            run_plan.RowSizes(1, largest, 0.0).step_limits(False)
+        ]
     noise, limits = [], []
     for c, span in enumerate(problem.spans()):
         u, y = z.rows[z.left[span]], z.y[span]
         piece = Piece(u, u if z.right is z.left else z.rows[z.right[span]], y)
         w = np.column_stack([piece.v, -y])
         W = (w * np.einsum("nd,nd->n", u, u)[:, None]).T @ w / len(y)
-        noise.append(noise_form(W, A[c] - z.ridge * np.eye(problem.dim), b[c]))
-        limits.append(row_sizes(lambda piece=piece: [piece]).step_limits(True))  # type: ignore[misc]
+        noise.append(run_plan.noise_form(W, A[c] - z.ridge * np.eye(problem.dim), b[c]))
+        limits.append(run_plan.row_sizes(lambda piece=piece: [piece]).step_limits(True))  # type: ignore[misc]
     return PlanNumbers.of(problem.weights, Scalars.of(A, b, np.stack(noise))), limits
 
 
@@ -227,7 +212,7 @@ def _end(
         R = min(R, most)
         path, diverged_at = _path(problem, algorithm, range(R + 1), s, progress)
         moved = np.linalg.norm(np.diff(path, axis=0), axis=1).tolist()
-        may = (t for t in range(WINDOW, R + 1) if settled(moved[t - WINDOW : t], asked.rate, asked.epsilon))
+        may = (t for t in range(WINDOW, R + 1) if run_plan.settled(moved[t - WINDOW : t], asked.rate, asked.epsilon))
         end = next(may, R if asked.rounds == R else None)
         if diverged_at >= 0 or end is not None:
             return path[end or R], end or R, diverged_at
@@ -244,7 +229,7 @@ def _path(
     sampling, H, rounds = Replay() if s.in_order else IID(), algorithm.mean_steps, record[-1]
     steps = problem.n_agents * rounds * H
     arguments: dict[str, Any] = {"seeds": [s.seed], "record": record, "engine": "cpu", "dtype": "float64"}
-    noiseless = _noiseless(problem)
+    noiseless = len(problem.prob) == problem.n_tables  # each site has one outcome: nothing is drawn
     blocks = problem.n_agents * rounds + (0 if noiseless else steps / BLOCK)
     long = noiseless and H >= BLOCK and problem.n_agents * H >= LONG_ROUND
     if long or blocks <= (BY_HAND_IN_NUMPY if s.by_hand else IN_NUMPY):
@@ -265,11 +250,6 @@ def _path(
     return np.asarray(r["theta"].values[0], np.float64), int(r["diverged_at"][0])
 
 
-def _noiseless(problem: Problem) -> bool:
-    """Whether each site has one outcome: nothing is drawn."""
-    return len(problem.prob) == problem.n_tables
-
-
 def _error(
     problem: Problem, algorithm: Algorithm, rounds: int, s: FitSettings, theta: Floats
 ) -> tuple[Floats, float, bool]:
@@ -278,27 +258,26 @@ def _error(
     Where it knows only the mean (a log in its order) the variance is the square of what came out beside it; where it
     knows nothing (rows in large dimensions), of all that came out.
     """
-    off, zero = theta - problem.theta_star, np.zeros(problem.dim)
-    if s.method != "scaffnew" and _noiseless(problem):
+    off, zero, method = theta - problem.theta_star, np.zeros(problem.dim), s.kind.name
+    if method != "scaffnew" and len(problem.prob) == problem.n_tables:
         return off, 0.0, True
-    if problem.dim > MAX_EXACT_DIM[s.method]:
+    if problem.dim > MAX_EXACT_DIM[method]:
         return zero, float(off @ off), False
     moments = exact_record(problem, algorithm, rounds, zero, record=[0, rounds])["data_vars"]
     bias, variance = moments["mean"][1][-1] - problem.theta_star, float(moments["noise"][1][-1])
     if not s.in_order:
         return bias, max(variance, 0.0), True
-    if not np.isfinite(bias).all():  # a log may be kinder than rows at random
-        bias = zero
+    bias = bias if np.isfinite(bias).all() else zero  # a log may be kinder than rows at random
     return bias, float(np.sum((off - bias) ** 2)), False
 
 
 def _drift(problem: Problem, algorithm: Algorithm) -> Floats:
     """The limit bias of FedLSA (th:2nd_moment_no_cv) : (d,); 0 for methods with control variates."""
-    if not isinstance(algorithm, FedLSA):
-        return np.zeros(problem.dim)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TheoryWarning)
-        drift = limit_bias(problem, float(algorithm.step_size), algorithm.local_steps)  # type: ignore[arg-type]
+    drift = np.zeros(problem.dim)
+    if isinstance(algorithm, FedLSA):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TheoryWarning)
+            drift = limit_bias(problem, float(algorithm.step_size), algorithm.local_steps)  # type: ignore[arg-type]
     return drift if np.isfinite(drift).all() else np.zeros(problem.dim)
 
 

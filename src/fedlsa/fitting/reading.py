@@ -85,30 +85,19 @@ def _joined(pieces: list[Piece]) -> Piece | None:
     """Pieces of a regression as one."""
     if len(pieces) < 2:
         return pieces[0] if pieces else None
-    first, sizes = pieces[0], np.array([len(p.y) for p in pieces])
-    begins = np.cumsum(sizes) - sizes
-
-    def put(name: str) -> Any:
-        held = [getattr(p, name) for p in pieces]
-        return None if any(h is None for h in held) else np.concatenate(held)
-
-    gaps = [np.zeros(len(p.y), np.int64) if p.gaps is None else p.gaps for p in pieces]
+    ends, gaps = np.cumsum([len(p.y) for p in pieces]), None
+    if any(p.gaps is not None for p in pieces):
+        gaps = np.concatenate([np.zeros(len(p.y), np.int64) if p.gaps is None else p.gaps for p in pieces])
     order = [p.order if isinstance(p.order, np.ndarray) else p.order + np.arange(len(p.y)) for p in pieces]
-    starts = np.concatenate([p.starts + b for p, b in zip(pieces, begins, strict=True)])
+    starts = np.concatenate([p.starts + end - len(p.y) for p, end in zip(pieces, ends, strict=True)])
     u = np.concatenate([p.u.T for p in pieces], axis=1).T  # column by column, as they are read
-    gap = None if all(p.gaps is None for p in pieces) else np.concatenate(gaps)
-    return Piece(
-        u,
-        u if first.u is first.v else np.concatenate([p.v for p in pieces]),
-        put("y"),
-        put("sites"),
-        starts,
-        put("root"),
-        put("cluster"),
-        put("offset"),
-        gap,
-        np.concatenate(order),
-    )
+    more: dict[str, Any] = {
+        name: np.concatenate(each)
+        for name in ("sites", "root", "cluster", "offset")
+        if (each := [getattr(p, name) for p in pieces])[0] is not None
+    }
+    y = np.concatenate([p.y for p in pieces])
+    return Piece(u, u, y, starts=starts, gaps=gaps, order=np.concatenate(order), **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +157,7 @@ def read(
         warn(text)
     groups = _grouped(tables)
     names = tuple(name for group in groups for name in group.names)
-    room, missing = _Room(memory), MissingRows(names)
+    room, missing = _Memory(memory), MissingRows(names)
     in_all = 0 if task.missing == "drop" else sum(t.rows or 0 for t in tables)  # as far as that is known before reading
 
     def first(group: SiteGroup, watch: Callable[[Iterable[Any]], Iterator[Any]]) -> FirstPass | None:
@@ -187,8 +176,8 @@ def read(
     found = _each(groups, task, len(columns.all), "reading", report, first)
     passes = [one for one in found if one is not None]
     if len(passes) < len(groups):
-        instead = "; missing='drop' (--missing drop) leaves such rows out" if isinstance(task, Regression) else ""
-        raise SiteDataError(missing.text(instead))
+        instead = "; missing='drop' (--missing drop) leaves such rows out"
+        raise SiteDataError(missing.text(instead if isinstance(task, Regression) else ""))
     if all(one.integers for one in passes):
         raise integers_error(names[0], columns.state[0])
     sums = SiteSums.joined([one.sums for one in passes], columns.row_weights)
@@ -243,7 +232,7 @@ def _grouped(tables: Sequence[DataTable]) -> list[SiteGroup]:
     return out
 
 
-class _Room:
+class _Memory:
     """Bytes that are left for rows; below 0, none are kept."""
 
     def __init__(self, size: float) -> None:
@@ -283,8 +272,8 @@ def _each(
                 raise _Stopped
             yield item
 
-    out = []
-    threads = _threads(task, len(groups))
+    out, own = [], task.features  # a feature map of the user's own may not bear several threads
+    threads = min(len(groups), cores(), MAX_READERS) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
     with ThreadPoolExecutor(threads) as pool, one_blas_thread(1 if threads > 1 else dim):
         futures = [pool.submit(work, group, watch) for group in groups]
         try:
@@ -297,10 +286,3 @@ def _each(
             raise
     report(what, N, N)
     return out
-
-
-def _threads(task: Task, groups: int) -> int:
-    """As many as there are cores, but pieces of few tables in memory at a time; one for a feature map of the user's
-    own, which may not bear more."""
-    own = task.features
-    return min(groups, cores(), MAX_READERS) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1

@@ -109,17 +109,15 @@ class SiteSums:
         total, heavy = a + b, (b > a)[:, None]
         gap = (origin - self.origin[s]) + (offset - self.offset[s])
         share = np.where(heavy, -a[:, None], b[:, None]) / np.where(total > 0, total, 1.0)[:, None]
-        self.scatter[s] += (
-            scatter + gap[:, :, None] * gap[:, None, :] * (a * b / np.where(total > 0, total, 1))[:, None, None]
-        )
+        between = (a * b / np.where(total > 0, total, 1))[:, None, None]
+        self.scatter[s] += scatter + gap[:, :, None] * gap[:, None, :] * between
         self.offset[s] = np.where(heavy, offset, self.offset[s]) + gap * share
         self.origin[s] = np.where(heavy, origin, self.origin[s])
         self.mass[s] = total
 
     def check(self, least: float = 1 / LARGEST_REAL) -> None:
         """Refuse sites without rows, and columns whose numbers cannot be squared; least : of what is not 0."""
-        for c in np.flatnonzero(self.n == 0).tolist():
-            raise no_rows(self.names[c])
+        refuse_empty(self.names, self.n)
         bad = ~(self.largest <= LARGEST_REAL) | ((self.largest > 0) & (self.largest < least))
         for c, j in zip(*np.nonzero(bad), strict=True):
             rule = f"{self.names[c]} must have columns whose largest number is from {least:g} to {LARGEST_REAL:g}, or 0"
@@ -143,9 +141,8 @@ class SiteSums:
 
     def summary(self, c: int = 0) -> Summary:
         """Of one site."""
-        return Summary(
-            int(self.n[c]), self.mean[c], np.diag(self.scatter[c]).copy(), self.largest[c], float(self.mass[c])
-        )
+        scatter = np.diag(self.scatter[c]).copy()
+        return Summary(int(self.n[c]), self.mean[c], scatter, self.largest[c], float(self.mass[c]))
 
     def systems(self, scale: FeatureScale, penalty: Floats | float) -> Systems:
         """The means of each site's system in these coordinates; penalty : (d,), the ridge of each coefficient."""
@@ -165,9 +162,10 @@ class SiteSums:
         return Systems(self.n, A + np.diag(np.broadcast_to(penalty, b.shape[1:])), b, self.mass)
 
 
-def no_rows(site: str) -> SiteDataError:
-    """The error for a site without rows."""
-    return SiteDataError(f"{site} must have at least one row; it has none")
+def refuse_empty(names: Sequence[str], rows: Codes) -> None:
+    """Refuse sites without rows."""
+    for c in np.flatnonzero(rows == 0).tolist():
+        raise SiteDataError(f"{names[c]} must have at least one row; it has none")
 
 
 def unscaled(k: int, intercept: bool) -> FeatureScale:
@@ -188,18 +186,16 @@ def scale_of(
     A column that is constant at every site, and has no coefficient of its own beside the intercept, is an error.
     largest : (k + 1,) absolute values; names : of the k features; where : the sites, for errors
     """
-    k, mapped = len(names), task.features is not None
-    constant = variance <= (CONSTANT * mean) ** 2
+    k, constant = len(names), variance <= (CONSTANT * mean) ** 2
     for j in np.flatnonzero(constant[:k]).tolist():
-        instead = "leave it out"
+        rule, instead = f"column {names[j]!r} is 0 in every row of {where}", "leave it out"
         if task.formula is not None and "]" in names[j] and largest[j] == 0:
             instead = "no row has these levels together: leave out their product, or join levels"
-        if task.intercept and (largest[j] > 0 or not mapped):
-            raise SiteDataError(
-                f"column {names[j]!r} has the same value, {mean[j]:g}, in every row of {where}; {instead}"
-            )
-        if largest[j] == 0:
-            raise SiteDataError(f"column {names[j]!r} is 0 in every row of {where}; {instead}")
+        if task.intercept and (largest[j] > 0 or task.features is None):
+            rule = f"column {names[j]!r} has the same value, {mean[j]:g}, in every row of {where}"
+        elif largest[j] != 0:
+            continue
+        raise SiteDataError(f"{rule}; {instead}")
     if not task.scaled:
         return unscaled(k, task.intercept)
     if not task.standardise:  # centred for the sake of a ridge
@@ -235,8 +231,7 @@ class Systems:
             n[p.sites] += p.counts
             A[p.sites] += p.products(p.u, p.v)
             b[p.sites] += p.sums(p.u * p.y[:, None])
-        for c in np.flatnonzero(n == 0).tolist():
-            raise no_rows(names[c])
+        refuse_empty(names, n)
         means = A / n[:, None, None] + np.diag(np.broadcast_to(penalty, b.shape[1:]))
         return cls(n, means, b / n[:, None], n.astype(np.float64))
 
@@ -296,8 +291,8 @@ class OwnEstimates:
         values, vectors = np.linalg.eigh(s.A * scale[:, :, None] * scale[:, None, :])
         is_open = values <= SINGULAR * np.maximum(values[:, -1:], 0.0)
         left = vectors * is_open[:, None, :]
-        apart = left / scale[:, :, None]
-        A = s.A + apart @ apart.transpose(0, 2, 1)
+        added = left / scale[:, :, None]
+        A = s.A + added @ added.transpose(0, 2, 1)
         theta = np.linalg.solve(A, s.b[:, :, None])[:, :, 0]
         return cls(theta, A, scale[:, :, None] * left, d - is_open.sum(axis=1))
 
@@ -328,28 +323,21 @@ def null_space(A: Floats) -> Floats:
 
 
 def check_determined(A: Floats, names: Sequence[str], n: int) -> None:
-    """Refuse a system A : (d, d) of n rows in which columns of these names determine one another."""
-    free = null_space(A)
-    if len(free):
-        raise SiteDataError(_undetermined(free, names, n))
-
-
-def _undetermined(free: Floats, names: Sequence[str], n: int) -> str:
-    """What to say of a system with many solutions: the shortest relation between columns that the data show."""
-    d = len(names)
+    """Refuse a system A : (d, d) of n rows in which columns of these names determine one another: the error has the
+    shortest relation between columns that the data show."""
+    free, d = null_space(A), len(names)
+    if not len(free):
+        return
     if n <= d:
-        return f"all sites together must have more rows than coefficients, {d}; they have {n}"
+        raise SiteDataError(f"all sites together must have more rows than coefficients, {d}; they have {n}")
     *_, pivots = qr(free, mode="r", pivoting=True)
     echelon = np.linalg.solve(free[:, pivots[: len(free)]], free)  # the same space: relations of few columns
-    relations = [np.flatnonzero(np.abs(x) > 1e-6 * np.abs(x).max()).tolist() for x in echelon]
-    involved = min(relations, key=len)
-    what = quoted(names, involved)
+    involved = min((np.flatnonzero(np.abs(x) > 1e-6 * np.abs(x).max()).tolist() for x in echelon), key=len)
+    what, where = quoted(names, involved), "the data of all sites together"
     if len(involved) == 1:
-        return f"the data of all sites together do not determine the coefficient of {what}; leave it out"
-    return (
-        f"columns {what} determine one another in the data of all sites together: "
-        "their coefficients are not unique; leave one of them out"
-    )
+        raise SiteDataError(f"{where} do not determine the coefficient of {what}; leave it out")
+    rule = f"columns {what} determine one another in {where}"
+    raise SiteDataError(f"{rule}: their coefficients are not unique; leave one of them out")
 
 
 def conditioning(A: Floats) -> tuple[float, Floats]:

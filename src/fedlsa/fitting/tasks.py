@@ -96,21 +96,16 @@ class Regression(Settings, ReadOnly):
                 _name(field, getattr(self, field))
         checks.choice("missing", self.missing, MISSING)
         checks.boolean("intercept", self.intercept)
-        if self.formula is not None:
-            self._take_intercept(self.formula)
+        if self.formula is not None:  # which says itself whether there is an intercept: - 1 leaves it out
+            from .formulas import parse_formula
+
+            parsed = parse_formula(self.formula)
+            if parsed.intercept and not self.intercept:
+                rule = "intercept must not be given beside a formula, which leaves it out by - 1"
+                raise ArgumentError(f"{rule}; got {checks.show(self.formula)}")
+            object.__setattr__(self, "intercept", parsed.intercept)
         checks.boolean("standardise", self.standardise)
         object.__setattr__(self, "ridge", checks.real("ridge", self.ridge, at_least=0))
-
-    def _take_intercept(self, formula: str) -> None:
-        """The intercept is the formula's: - 1 leaves it out."""
-        from .formulas import parse_formula
-
-        said = parse_formula(formula).intercept
-        if said and not self.intercept:
-            raise ArgumentError(
-                f"intercept must not be given beside a formula, which leaves it out by - 1; got {checks.show(formula)}"
-            )
-        object.__setattr__(self, "intercept", said)
 
     @property
     def formula(self) -> str | None:
@@ -179,16 +174,15 @@ class Value(Settings, ReadOnly):
     missing: ClassVar[str] = "error"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "discount", checks.real("discount", self.discount, at_least=0, at_most=1))
-        object.__setattr__(self, "trace", checks.real("trace", self.trace, at_least=0, at_most=1))
+        for field in ("discount", "trace"):
+            object.__setattr__(self, field, checks.real(field, getattr(self, field), at_least=0, at_most=1))
         for field in ("state", "next_state"):
             given = getattr(self, field)
             object.__setattr__(self, field, given if isinstance(given, str) else _names(field, given))
         for field in ("reward", "terminated", "truncated", "importance"):
             _name(field, getattr(self, field))
-        checks.boolean("intercept", self.intercept)
-        checks.boolean("standardise", self.standardise)
-        checks.boolean("numbers", self.numbers)
+        for field in ("intercept", "standardise", "numbers"):
+            checks.boolean(field, getattr(self, field))
         if isinstance(self.features, np.ndarray):
             object.__setattr__(self, "features", frozen(self.features.copy()))
 

@@ -12,11 +12,18 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import ArgumentError, MessageError, NetworkError, SiteDataError
+from ...fitting.covariance import chosen_coefficients, rows_count_equally
 from ...fitting.design import design_of
-from ...fitting.row_sizes import StepLimits
 from ...fitting.rows import Columns, FeatureScale
-from ...fitting.run_plan import PlanNumbers, one_shot, plan_from_moments, plan_from_scalars, shared, weights_of
-from ...fitting.summed_errors import chosen_coefficients, rows_count_equally
+from ...fitting.run_plan import (
+    PlanNumbers,
+    StepLimits,
+    one_shot,
+    plan_from_moments,
+    plan_from_scalars,
+    shared,
+    weights_of,
+)
 from ...fitting.sums import scale_of, unscaled
 from ...fitting.tasks import Task, checked_weight
 from ...theory.private_plans import noise_sentence

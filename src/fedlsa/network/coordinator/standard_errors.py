@@ -1,7 +1,7 @@
 """Standard errors of a run between sites, from two more sums over all of them, and a run's result as a model.
 
 All sites must take part (share_scores in their policies): the sums are masked as those of rounds are, and hold d x d
-numbers. fitting/summed_errors.py has the mathematics.
+numbers. fitting/covariance.py has the mathematics.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import FedLSAError, NetworkError
+from ...fitting.covariance import PooledSystem, ScorePoint, convergence_notes, fields_of_fit, solution_point
 from ...fitting.fitted import Fit, SiteReport
 from ...fitting.model_files import to_plain, typed_fields
-from ...fitting.summed_errors import PooledSystem, ScorePoint, convergence_notes, fields_of_fit, solution_point
 from ...fitting.tasks import Regression, Task
 from ...results.recipe import versions
 from ..protocol.agreed_design import AgreedDesign

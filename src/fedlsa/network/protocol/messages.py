@@ -168,7 +168,7 @@ class Work(Continued, frozen=True):
 
     gain : of the correction, should the answer be averaged; clip : longest change that may be sent, 0 for any
     target : what theta is to be: 0 the coefficients; k the direction of the k-th one whose error the terms ask for, the
-        solution of A^T theta = c (fitting/summed_errors.py)
+        solution of A^T theta = c (fitting/covariance.py)
     """
 
     round: int
@@ -219,11 +219,11 @@ class Refusal(Answer, frozen=True):
 
 
 class Solve(Continued, frozen=True):
-    """Asks for sums of the sites' systems, and of gradients at theta (fitting/summed_errors.py)."""
+    """Asks for sums of the sites' systems, and of gradients at theta (fitting/covariance.py)."""
 
 
 class Score(Continued, frozen=True):
-    """Asks for sums of scores at theta, along `directions`; A, spread : as in fitting/summed_errors.py."""
+    """Asks for sums of scores at theta, along `directions`; A, spread : as in fitting/covariance.py."""
 
     directions: Annotated[Floats, "q", "d"]
     A: Annotated[Floats, "d", "d"] | None = None

@@ -24,10 +24,9 @@ from ...errors import MessageError, PolicyError
 from ...fitting.design import Levels, level_counts
 from ...fitting.formulas import kind_of, parse_formula
 from ...fitting.reading import first_pass
-from ...fitting.row_sizes import RowSizes, row_sizes
 from ...fitting.rows import Columns, FeatureScale, Piece, feature_count, integers_error, observations, recorded
 from ...fitting.rows import coefficient_names as fitted_names
-from ...fitting.run_plan import Scalars, noise_form
+from ...fitting.run_plan import RowSizes, Scalars, noise_form, row_sizes
 from ...fitting.sums import Summary, Systems, null_space, unscaled
 from ...fitting.tables import DataTable, MissingRows, listed
 from ...fitting.tasks import Regression, Task

@@ -20,8 +20,8 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from ...fitting.row_sizes import RowSizes, power_of_two
 from ...fitting.rows import FeatureScale
+from ...fitting.run_plan import RowSizes, power_of_two
 from ...fitting.sums import Summary
 from ...fitting.tasks import Regression, Task
 from ..protocol.run_settings import RunTerms

@@ -24,9 +24,9 @@ from msgspec.structs import replace as changed
 from ...checks import Floats
 from ...engine.local import Means
 from ...errors import FedLSAError, MessageError, PolicyError, SiteDataError
-from ...fitting.row_sizes import StepLimits
+from ...fitting.covariance import ScorePoint, score_sums, system_sums
 from ...fitting.rows import FeatureScale, observations
-from ...fitting.summed_errors import ScorePoint, score_sums, system_sums
+from ...fitting.run_plan import StepLimits
 from ...fitting.sums import penalty_of
 from ...theory.privacy import discrete_gaussian, rho_for
 from ..folder.certificates import SiteIdentity, check_site, mask_key, private_key

@@ -17,7 +17,7 @@ from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError, PolicyError
 from ...files import reason
 from ...fitting.formulas import parse_formula
-from ...fitting.row_sizes import LARGEST_STEP, LEAST_LOCAL_STEPS, MOST_ROUNDS
+from ...fitting.run_plan import LARGEST_STEP, LEAST_LOCAL_STEPS, MOST_ROUNDS
 from ...fitting.tasks import Regression, Task
 from ..disk import CHECKED
 from ..protocol.codec import printable

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ArgumentError
-from ...fitting.row_sizes import RowSizes
+from ...fitting.run_plan import RowSizes
 from ...fitting.tasks import Regression, Task
 from ...theory.privacy import check_unit, rho_of_answer
 from ..folder.config import SiteFolder

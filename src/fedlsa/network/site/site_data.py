@@ -26,10 +26,10 @@ from ... import checks
 from ...engine.local import ClippedMeans, Means, Rows, alias_slots
 from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
-from ...fitting.row_sizes import RowSizes, row_sizes
 from ...fitting.rows import Columns, FeatureScale, choose_columns, feature_count, observations
+from ...fitting.run_plan import RowSizes, row_sizes
 from ...fitting.sites import open_table
-from ...fitting.sums import Systems, no_rows
+from ...fitting.sums import Systems, refuse_empty
 from ...fitting.tables import DataTable
 from ...fitting.tasks import Task
 from .. import disk
@@ -225,8 +225,7 @@ def _write_steps(
             for piece in pieces():
                 for name in ("u", "y") if piece.u is piece.v else ("u", "v", "y"):
                     append(name, getattr(piece, name))
-            if not arrays:
-                raise no_rows(site.name)
+            refuse_empty([site.name], np.array([len(arrays)]))
             append("slots", alias_slots(arrays["y"][1][0]))
         about = json.dumps({"ridge": ridge, "arrays": arrays, "sizes": asdict(row_sizes(pieces))})
         disk.create(part / "about.json", about.encode(), secret=True)
