@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -27,7 +27,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from .formulas import READERS, FormulaFactor, ParsedFormula, kind_of, parse_formula, plain_level, typed_labels
-from .tables import ColumnBlock, DataTable, MissingRows, complete, distinct, is_missing
+from .tables import ColumnBlock, DataTable, MissingRows, complete, distinct, is_missing, listed
 from .tasks import Regression, Task
 
 MAX_LEVELS = 1000  # of a category
@@ -57,19 +57,25 @@ def level_codes(levels: Sequence[Any], column: str, block: ColumnBlock, at: NDAr
     return places[codes]
 
 
-def level_counts(table: DataTable, task: Task, beside: Sequence[str] = ()) -> dict[str, dict[Any, int]]:
+def level_counts(table: DataTable, task: Task, others: Sequence[str] = ()) -> dict[str, dict[Any, int]]:
     """The levels that a table has of each column that is a category there, and how many rows have each; none where a
     task has no formula. They are in the order that the formula lists, else in that of the column's type, else sorted.
 
     Categories are columns in C() of a formula, and columns of text or of true and false that a formula names.
-    beside : further columns of labels, whose missing values leave rows out as well
+    others : further columns of labels, whose missing values leave rows out as well
     """
     if not isinstance(task, Regression) or task.formula is None:
         return {}
     parsed = parse_formula(task.formula)
     columns = _categories(table, parsed)
     found: dict[str, Counter[Any]] = {c: Counter() for c in columns}
-    for block in _whole_rows(table, task, parsed, columns, beside) if columns else ():
+    blocks = table.blocks((), labels=columns)
+    if task.missing == "drop":  # without the rows that a fit leaves out, whose levels no other row may have
+        more = [c for c in (task.row_weights, task.offset) if c is not None]
+        numbers = dict.fromkeys([*parsed.target.columns, *(c for c in parsed.columns if c not in columns), *more])
+        every = table.blocks(tuple(numbers), labels=tuple(dict.fromkeys([*columns, *others])))
+        blocks = (block for block, _ in complete(every, MissingRows(table.sites), True))
+    for block in blocks if columns else ():
         for column, counts in found.items():
             at = np.flatnonzero(~is_missing(block.labels[column]))
             if column in parsed.listed:
@@ -84,52 +90,39 @@ def level_counts(table: DataTable, task: Task, beside: Sequence[str] = ()) -> di
             break
     for column, counts in found.items():
         check_levels({table.name: counts}, column)
-    orders = {**table.categories, **parsed.listed}
-    return {c: {level: counts[level] for level in _in_order(counts, orders.get(c))} for c, counts in found.items()}
-
-
-def _in_order(levels: Iterable[Any], declared: Sequence[Any] | None) -> list[Any]:
-    """Levels as they are declared, others after them; sorted where nothing is."""
-    place = {level: j for j, level in enumerate(declared or ())}
-    return sorted(levels, key=lambda level: (place.get(level, len(place)), level))
+    out = {}
+    for column, counts in found.items():
+        declared = {**table.categories, **parsed.listed}.get(column)
+        place = {level: j for j, level in enumerate(declared or ())}
+        levels = sorted(counts, key=lambda level: (place.get(level, len(place)), level))
+        out[column] = {level: counts[level] for level in levels}
+    return out
 
 
 def _categories(table: DataTable, parsed: ParsedFormula) -> list[str]:
     """The columns in C() of a formula, and of the others that may be categories those that are by their type, or that
     begin with such a value."""
-    marked, open_ = parsed.marked | table.categories.keys(), []
-    for column in (c for c in parsed.candidates if c not in marked):
+    known, open_ = parsed.marked | table.categories.keys(), []
+    for column in (c for c in parsed.candidates if c not in known):
         is_text = table.is_text(column)
-        marked |= {column} if is_text else set()
+        known |= {column} if is_text else set()
         open_ += [column] if is_text is None else []
     for block in table.blocks((), FIRST_ROWS, open_) if open_ else ():
         there = {c: block.labels[c][~is_missing(block.labels[c])] for c in open_}
-        marked |= {c for c, labels in there.items() if isinstance(next(iter(labels.tolist()), 0), (str, bytes, bool))}
+        known |= {c for c, labels in there.items() if isinstance(next(iter(labels.tolist()), 0), (str, bytes, bool))}
         open_ = [c for c, labels in there.items() if not len(labels)]
         if not open_:
             break
     if open_ and table.rows != 0:
         rule = f"{table.name}: column {open_[0]!r} must have a value in some row"
         raise SiteDataError(f"{rule}; all are missing, so that it is neither a number nor a category")
-    return [c for c in parsed.candidates if c in marked]
+    return [c for c in parsed.candidates if c in known]
 
 
-def _whole_rows(
-    table: DataTable, task: Regression, parsed: ParsedFormula, columns: list[str], beside: Sequence[str]
-) -> Iterator[ColumnBlock]:
-    """The categories of a table; without the rows that a fit leaves out, whose levels no other row may have."""
-    if task.missing != "drop":
-        return table.blocks((), labels=columns)
-    more = [c for c in (task.row_weights, task.offset) if c is not None]
-    numbers = dict.fromkeys([*parsed.target.columns, *(c for c in parsed.columns if c not in columns), *more])
-    blocks = table.blocks(tuple(numbers), labels=tuple(dict.fromkeys([*columns, *beside])))
-    return (block for block, _ in complete(blocks, MissingRows(table.sites), True))
-
-
-def agreed_levels(tables: Sequence[DataTable], task: Regression, beside: Sequence[str] = ()) -> Levels:
+def agreed_levels(tables: Sequence[DataTable], task: Regression, others: Sequence[str] = ()) -> Levels:
     """The levels that any of these tables has, of each category of a formula, from a pass over their rows."""
     listed = parse_formula(str(task.formula)).listed
-    found = {table.name: level_counts(table, task, beside) for table in tables}
+    found = {table.name: level_counts(table, task, others) for table in tables}
     members = [member for table in tables for member in table.members or (table,)]
     return agree_levels(found, {member.name: {**member.categories, **listed} for member in members})
 
@@ -186,9 +179,9 @@ def _merged(column: str, orders: Mapping[tuple[Any, ...], str]) -> tuple[Any, ..
     try:
         sorter.prepare()
     except CycleError as error:
-        said = {pair: site for order, site in orders.items() for pair in combinations(order, 2)}
-        opposed = next(([(a, b), (b, a)] for a, b in said if (b, a) in said), [*pairwise(error.args[1])][:3])
-        got = " and ".join(f"{a!r} before {b!r} at {said[a, b]}" for a, b in opposed)
+        known = {pair: site for order, site in orders.items() for pair in combinations(order, 2)}
+        opposed = next(([(a, b), (b, a)] for a, b in known if (b, a) in known), [*pairwise(error.args[1])][:3])
+        got = " and ".join(f"{a!r} before {b!r} at {known[a, b]}" for a, b in opposed)
         rule = f"column {column!r} must have its levels in one order at all sites"
         raise SiteDataError(f"{rule}; got {got}; C({column}, levels=[...]) says which") from None
     out: list[Any] = []
@@ -202,8 +195,7 @@ def _merged(column: str, orders: Mapping[tuple[Any, ...], str]) -> tuple[Any, ..
 
 def known_levels(levels: Sequence[Any]) -> str:
     """The levels, for an error."""
-    listed = ", ".join(repr(level) for level in levels[:8])
-    return f"its levels are {listed}" + (f" and {len(levels) - 8} more" if len(levels) > 8 else "")
+    return f"its levels are {listed([repr(level) for level in levels])}"
 
 
 def are_numbers(levels: Iterable[Any]) -> bool:

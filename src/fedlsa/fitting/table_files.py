@@ -174,16 +174,9 @@ class FileTable(DataTable):
 def open_file(name: str, path: Path, decimal: str | None = None) -> FileTable:
     """The site in a file; only its beginning or its footer is read. decimal : the mark of a CSV file."""
     file = _open(name, path, decimal)
-    untyped = frozenset(file.columns) if file.kind == CSV else frozenset[str]()
-    return FileTable(
-        name=name,
-        columns=file.columns,
-        sites=(name,),
-        rows=file.rows,
-        categories=file.categories,
-        untyped=untyped,
-        files=(file,),
-    )
+    columns, untyped = file.columns, frozenset(file.columns if file.kind == CSV else ())
+    about: dict[str, Any] = {"rows": file.rows, "categories": file.categories, "untyped": untyped}
+    return FileTable(name=name, columns=columns, sites=(name,), files=(file,), **about)
 
 
 def open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None = None) -> FileTable:
@@ -223,8 +216,7 @@ def _count_labels(file: DataFile, column: str, counts: dict[Any, int]) -> None:
         missing = codes < 0
         first = first if lacking or not missing.any() else rows + int(np.argmax(missing)) + 1
         lacking, rows = lacking + int(missing.sum()), rows + n
-        here = np.bincount(codes[~missing], minlength=len(found)).tolist()
-        for label, count in zip(found, here, strict=True):
+        for label, count in zip(found, np.bincount(codes[~missing], minlength=len(found)).tolist(), strict=True):
             counts[label] = counts.get(label, 0) + count
     if lacking:
         raise unlabelled_rows(file.name, column, lacking, rows, first)
