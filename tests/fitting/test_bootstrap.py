@@ -12,7 +12,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.fitting import error_sources as bootstrap
 from fedlsa.fitting.covariance import CovarianceKind
-from fedlsa.fitting.error_sources import GROUP, Coins, reweighted_solutions
+from fedlsa.fitting.error_sources import GROUP, Coins, solve_reweighted
 from fedlsa.fitting.fitted import Bootstrap
 from fedlsa.fitting.rows import Piece
 from fedlsa.fitting.sums import Systems
@@ -104,7 +104,7 @@ def test_rows_of_a_log_vary_within_their_site_or_with_its_weight(monkeypatch, bl
         for at in range(0, len(one[2]), piece)
     ]
     made = estimate(pieces, weights, ridge, within)
-    found = reweighted_solutions(pieces, made, ridge, block, replicas=70, seed=3)
+    found = solve_reweighted(pieces, made, ridge, block, replicas=70, seed=3)
     for b in (0, 65):
         A, right = np.zeros((4, 4)), np.zeros(4)
         for c, (w, (u, v, y)) in enumerate(zip(weights, sites, strict=True)):
@@ -276,7 +276,7 @@ def test_replicas_that_leave_a_coefficient_open_are_replaced_where_they_are_few_
     pieces = [Piece(*one, np.array([c])) for c, one in enumerate(logs((30, 90)))]
     made = estimate(pieces, np.full(2, 0.5), np.zeros(4), values=True)
     with pytest.raises(ArgumentError, match=r"drops all of site 0, whose 30 rows make 1 blocks.* got blocks of 30"):
-        reweighted_solutions(pieces, made, np.zeros(4), 30, replicas=64, seed=0)
+        solve_reweighted(pieces, made, np.zeros(4), 30, replicas=64, seed=0)
 
 
 @pytest.mark.long
@@ -289,7 +289,7 @@ def test_intervals_of_few_clusters_cover() -> None:
         x = np.column_stack([rng.normal(size=G)[labels] + rng.normal(size=G * m), np.ones(G * m)])
         rows = Piece(x, x, x @ truth + rng.normal(size=G)[labels] + rng.normal(size=G * m), cluster=labels)
         solved = estimate([rows], np.ones(1), np.zeros(2), values=False, cluster="g")
-        found = reweighted_solutions([rows], solved, np.zeros(2), 0, replicas=200, seed=k)
+        found = solve_reweighted([rows], solved, np.zeros(2), 0, replicas=200, seed=k)
         made = Bootstrap(solved.theta, found, f"{G} clusters", G - 1.0)
         low, high = np.stack([made.interval(kind=kind) for kind in ("normal", "percentile")]).transpose(2, 0, 1)
         inside.append((low <= truth) & (high >= truth))

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.fitting import lag_windows, rows, scores
-from fedlsa.fitting.error_sources import plainly_correlated
+from fedlsa.fitting.error_sources import is_plainly_correlated
 from fedlsa.fitting.lag_windows import FirstResiduals, cosine_count
 from fedlsa.fitting.rows import Piece
 
@@ -456,7 +456,7 @@ def test_independent_rows_of_any_spread_get_hardly_any_warning():
     alarms = 0
     for n in (12, 30, 60):
         for e in (rng.exponential(size=(2000, n)), rng.normal(size=(2000, n)) * np.linspace(0.2, 3, n)):
-            alarms += sum(plainly_correlated(*neighbour_correlation([one])) for one in e)
+            alarms += sum(is_plainly_correlated(*neighbour_correlation([one])) for one in e)
     assert alarms <= 24
 
 

@@ -13,7 +13,7 @@ from fedlsa import Regression
 from fedlsa.errors import SiteDataError
 from fedlsa.fitting import csv_files
 from fedlsa.fitting.sites import open_tables
-from fedlsa.fitting.tables import MissingRows, complete
+from fedlsa.fitting.tables import MissingRows, drop_incomplete
 
 TASK = Regression("y")
 EXPECTED = {"a": [1.5, -2, 0.25], "b": [3.25, 4, 5], "y": [1, 2e3, 3]}
@@ -182,7 +182,7 @@ def test_marks_of_missing_values_are_missing_in_numbers_flags_and_labels(opened,
     np.testing.assert_array_equal(found["b"], [1, np.nan, 0])
     assert found["k"] == ["p", None, "q"]
     counted = MissingRows(["f.csv"])
-    assert sum(len(p["a"]) for p, _ in complete(site.blocks(("a",), labels=("k",)), counted, drop=True)) == 2
+    assert sum(len(p["a"]) for p, _ in drop_incomplete(site.blocks(("a",), labels=("k",)), counted, drop=True)) == 2
     assert counted.incomplete == [1]
     assert counted.columns == {"a": ([1], [2]), "k": ([1], [2])}  # how many rows, and the first of them
 

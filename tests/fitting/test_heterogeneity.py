@@ -11,10 +11,10 @@ from statsmodels.stats.meta_analysis import combine_effects
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.fitting.heterogeneity import (
-    apart_from_the_others,
     cochran,
     compare_sites,
-    determined,
+    find_determined,
+    find_outlying_sites,
     pooled_cochran,
     precisions,
 )
@@ -35,7 +35,7 @@ def draws(sites=6, d=3, seed=0, freedom=(50, 90)):
 
 def fitted(theta, V, df, rows=200, kind="classical"):
     """A fit as far as the comparison of its sites goes; its answer is the mean by precisions."""
-    known = determined(theta, V, df)
+    known = find_determined(theta, V, df)
     W = precisions(V, known)
     shared = np.linalg.solve(W.sum(0), np.einsum("nij,nj->i", W, np.where(known, theta, 0)))
     sites = [
@@ -118,7 +118,7 @@ def fitted_open(theta, V, df):
 def test_a_site_is_compared_with_the_mean_of_the_others():
     theta, V, df = draws()
     known = np.ones((6, 3), bool)
-    p, apart = apart_from_the_others(theta, V, df, known, 0.05)
+    p, apart = find_outlying_sites(theta, V, df, known, 0.05)
     assert not apart.any()
     W = np.linalg.inv(V)
     rest = np.arange(6) != 2
@@ -130,7 +130,7 @@ def test_a_site_is_compared_with_the_mean_of_the_others():
     assert pair.q == pytest.approx(gap @ np.linalg.solve(spread, gap), rel=1e-6)
     assert p[2] == pytest.approx(pair.p_value, rel=1e-6)
     known[2, 1], known[3, 1] = False, False  # what one of two leaves open is not compared, and the rest is
-    marginal, _ = apart_from_the_others(theta, V, df, known, 0.05)
+    marginal, _ = find_outlying_sites(theta, V, df, known, 0.05)
     open_here = precisions(V, known)
     total = open_here[rest].sum(0)
     mean = np.linalg.solve(total, np.einsum("nij,nj->i", open_here[rest], theta[rest]))

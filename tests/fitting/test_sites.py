@@ -17,7 +17,7 @@ from fedlsa import Regression, Value
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
 from fedlsa.fitting import csv_files, table_files
 from fedlsa.fitting.sites import open_tables
-from fedlsa.fitting.tables import MissingRows, complete
+from fedlsa.fitting.tables import MissingRows, drop_incomplete
 from fedlsa.problems import Log
 
 TASK = Regression(target="y")
@@ -32,7 +32,7 @@ def opened(entry, task=TASK):
 
 
 def read(site, columns=("a", "b", "y"), rows=2**16):
-    blocks = [block for block, _ in complete(site.blocks(columns, rows), MissingRows(site.sites), drop=False)]
+    blocks = [block for block, _ in drop_incomplete(site.blocks(columns, rows), MissingRows(site.sites), drop=False)]
     return {c: np.concatenate([b[c] for b in blocks]) for c in columns}
 
 

@@ -11,7 +11,7 @@ from fedlsa import Regression
 from fedlsa.errors import ArgumentError, SiteDataError
 from fedlsa.fitting.sites import open_tables
 from fedlsa.fitting.table_files import DataFile
-from fedlsa.fitting.tables import MissingRows, complete
+from fedlsa.fitting.tables import MissingRows, drop_incomplete
 
 TASK = Regression("y")
 N = 60
@@ -125,7 +125,9 @@ def test_values_of_folders_are_numbers_where_numbers_are_wanted_and_may_be_missi
     years = np.concatenate([b["year"] for b in split.blocks(("year",))])
     assert sorted(set(years[~np.isnan(years)])) == [2019, 2020]
     found = MissingRows(split.sites)
-    assert sum(len(b["a"]) for b, _ in complete(split.blocks(("a",), labels=("year",)), found, drop=True)) == 2 * N
+    assert (
+        sum(len(b["a"]) for b, _ in drop_incomplete(split.blocks(("a",), labels=("year",)), found, drop=True)) == 2 * N
+    )
     assert (found.incomplete * 3 == found.rows).all()
     with pytest.raises(SiteDataError, match=r"column 'year' must say of every row what site it is of; 60 of 60 rows"):
         open_tables(tmp_path / "set", TASK, "year")

@@ -18,7 +18,7 @@ from fedlsa.fitting.covariance import (
     system_sums,
 )
 from fedlsa.fitting.reading import read
-from fedlsa.fitting.rows import observations
+from fedlsa.fitting.rows import read_scaled
 from fedlsa.fitting.sites import open_tables
 from fedlsa.fitting.sums import penalty_of
 
@@ -61,7 +61,7 @@ class Sums:
         self.task, self.weight = task, weight or "samples"
         tables = open_tables(self.sites, task, None, None)
         self.data, self.weights, _ = read(tables, task, self.weight, 1e9, lambda *_: None)
-        self.pieces = [partial(observations, t, task, self.data.columns, self.data.scale) for t in tables]
+        self.pieces = [partial(read_scaled, t, task, self.data.columns, self.data.scale) for t in tables]
         self.counts, self.penalty = (np.array(SIZES), self.weights), penalty_of(task, self.data.scale)
 
     def total(self, part):

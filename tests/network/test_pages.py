@@ -580,14 +580,14 @@ def test_an_exact_plan_keeps_its_curve_which_ends_at_the_error_that_it_promises(
     import numpy as np
 
     import fedlsa as fl
-    from fedlsa.fitting.run_plan import plan_from_moments, shared
+    from fedlsa.fitting.run_plan import plan_from_moments, stack_moments
     from fedlsa.network.protocol.messages import Measurement
 
     p = fl.problems.garnet(agents=3, states=6, features=2, seed=1)
     no_noise = np.zeros((3, 6))
     share = np.zeros((0, 1), np.int16)
     said = [Measurement("r", 100, 1, 0.0, share, A, b, no_noise) for A, b in zip(p.A_bar, p.b_bar, strict=True)]
-    plan = plan_from_moments(shared(said, p.weights), None, (), 0.2, "scafflsa", local="means")
+    plan = plan_from_moments(stack_moments(said, p.weights), None, (), 0.2, "scafflsa", local="means")
     rounds, errors = zip(*plan.curve, strict=True)
     assert (rounds[0], rounds[-1]) == (0, plan.rounds)
     assert errors[-1] <= 0.2 < errors[-2]

@@ -101,7 +101,7 @@ def test_exact_theory_says_that_planned_runs_reach_epsilon_and_stay_there_once_t
     for p in PROBLEMS[:4] + PROBLEMS[8:12]:
         run = planned(p, method, relative)
         error, movement = exact(p, run)
-        stop = next(t for t in range(1, run.rounds + 1) if planning.settled(movement[:t], run.rate, run.epsilon))
+        stop = next(t for t in range(1, run.rounds + 1) if planning.has_settled(movement[:t], run.rate, run.epsilon))
         assert (error[stop:] <= run.epsilon).all()
         assert error[-1] <= run.epsilon / 4
 
@@ -124,7 +124,7 @@ def test_runs_that_stop_by_their_movements_are_within_epsilon(method):
         R = min(run.rounds, 25)
         theta = fl.simulate(p, algorithm(run), R, [1], np.zeros(p.dim), record=range(R + 1))["theta"].values[0]
         movement = np.linalg.norm(np.diff(theta, axis=0), axis=1)
-        stop = next(t for t in range(1, R + 1) if planning.settled(movement[:t], run.rate, run.epsilon))
+        stop = next(t for t in range(1, R + 1) if planning.has_settled(movement[:t], run.rate, run.epsilon))
         assert np.linalg.norm(theta[stop] - p.theta_star) <= run.epsilon
 
 
@@ -160,11 +160,11 @@ def test_the_plan_follows_its_formulas():
 
 def test_the_stop_rule_waits_for_three_small_movements():
     run = planning.RunPlan("scafflsa", 0.1, 10, 100, 0.5, 0.2, "")
-    assert planning.error_left([0.0, 0.0], 0.2) == math.inf
-    assert planning.error_left([9.0, 0.3, 0.4, 0.5], 0.2) == pytest.approx(math.sqrt(0.5 / 3) / 0.2)
-    assert not planning.settled([1.0, 0.01, 0.01], run.rate, run.epsilon)
-    assert planning.settled([1.0, 0.1, 0.1, 0.1], run.rate, run.epsilon)
-    assert not planning.settled([0.0] * 5, None, 0.5)
+    assert planning.remaining_error([0.0, 0.0], 0.2) == math.inf
+    assert planning.remaining_error([9.0, 0.3, 0.4, 0.5], 0.2) == pytest.approx(math.sqrt(0.5 / 3) / 0.2)
+    assert not planning.has_settled([1.0, 0.01, 0.01], run.rate, run.epsilon)
+    assert planning.has_settled([1.0, 0.1, 0.1, 0.1], run.rate, run.epsilon)
+    assert not planning.has_settled([0.0] * 5, None, 0.5)
 
 
 def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
@@ -178,7 +178,7 @@ def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
     with pytest.raises(ArgumentError, match="epsilon must be a finite number above 0; got 0"):
         planning.plan_from_scalars(said, (), 0, "scafflsa", D)
     with pytest.raises(ArgumentError, match="site 0 does not"):
-        planning.shared([Measurement("r", 10, 1, 0.0, NO_SHARE)], np.ones(1))
+        planning.stack_moments([Measurement("r", 10, 1, 0.0, NO_SHARE)], np.ones(1))
     for sums in ([1.0, -1.0, 1.0, 0.0], [1.0, 1.0, -1.0, 0.0], [1.0, 1.0, 1.0]):
         with pytest.raises(MessageError, match="the sums of all sites must have"):
             plan_numbers(sums)
@@ -196,20 +196,22 @@ def with_moments(p):
 def test_with_moments_the_plan_is_that_of_fl_plan_and_the_solution_is_known(method):
     p = PROBLEMS[1]
     (said, found), epsilon = with_moments(p), 0.1 * float(np.linalg.norm(p.theta_star))
-    run = planning.plan_from_moments(planning.shared(said, p.weights), found, (), epsilon, method)
+    run = planning.plan_from_moments(planning.stack_moments(said, p.weights), found, (), epsilon, method)
     best = fl.plan(p, epsilon, method=method, theta_0=np.zeros(D))
     assert (run.rounds, run.local_steps) == (best.rounds, best.algorithm.local_steps)
     assert run.step_size == pytest.approx(best.algorithm.step_size, rel=1e-9)
     assert exact_error(p, run)[-1] <= epsilon
     assert run.rate is None
-    solution = planning.one_shot(planning.shared(said, p.weights), [100] * N, list("abcd"))
+    solution = planning.solve_shared_moments(planning.stack_moments(said, p.weights), [100] * N, list("abcd"))
     np.testing.assert_allclose(solution, p.theta_star, rtol=1e-10)
 
 
 def test_steps_on_means_are_planned_without_noise():
     p = PROBLEMS[2]
     said, found = with_moments(p)
-    run = planning.plan_from_moments(planning.shared(said, p.weights), found, (), 1e-6, "scafflsa", local="means")
+    run = planning.plan_from_moments(
+        planning.stack_moments(said, p.weights), found, (), 1e-6, "scafflsa", local="means"
+    )
     means = fl.problems.from_observations([([1.0], A[None], b[None]) for A, b in zip(p.A_bar, p.b_bar, strict=True)])
     assert exact_error(means, run)[-1] <= 1e-6
     for method in ("scafflsa", "scaffnew"):  # Scaffnew's mean shrinks faster than its runs do, so runs are looked at
@@ -218,7 +220,7 @@ def test_steps_on_means_are_planned_without_noise():
         r = fl.simulate(means, algorithm(run), R, 4, np.zeros(D), record=range(R + 1))
         for theta in r["theta"].values:
             movement = np.linalg.norm(np.diff(theta, axis=0), axis=1)
-            stop = next(t for t in range(1, R + 1) if planning.settled(movement[:t], run.rate, run.epsilon))
+            stop = next(t for t in range(1, R + 1) if planning.has_settled(movement[:t], run.rate, run.epsilon))
             assert np.linalg.norm(theta[stop] - p.theta_star) <= 1e-6
 
 
@@ -227,7 +229,7 @@ def test_beyond_exact_moments_a_plan_from_moments_is_the_one_from_scalars():
     A, noise = np.eye(d), np.zeros((d * (d + 1) // 2, (d + 1) * (d + 2) // 2))
     noise[0, -1] = 1.0
     said, found = [Measurement("r", 100, 1, 0.0, NO_SHARE, A, np.ones(d), noise)] * 2, PlanNumbers(1.0, 1.0, 0.5, 0)
-    run = planning.plan_from_moments(planning.shared(said, np.array([0.5, 0.5])), found, (), 0.1, "scafflsa")
+    run = planning.plan_from_moments(planning.stack_moments(said, np.array([0.5, 0.5])), found, (), 0.1, "scafflsa")
     assert run == planning.plan_from_scalars(found, (), 0.1, "scafflsa", d, math.sqrt(d))
 
 
@@ -313,14 +315,16 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     run = planning.plan_from_scalars(numbers([scalars for scalars, _ in found], w), (), 0.05, "scafflsa", D)
     local = [prepare_steps(h, task, scale, tmp_path / str(c))[0] for c, h in enumerate(held)]
     theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps
-    while not planning.settled(movement, run.rate, run.epsilon):
+    while not planning.has_settled(movement, run.rate, run.epsilon):
         assert len(movement) < run.rounds
         first = len(movement) * H
         hat = np.stack([local[c](theta, xi[c], run.step_size, H, first, 0, c) for c in range(N)])
         xi += (w @ hat - hat) / (run.step_size * H)
         movement.append(float(np.linalg.norm(w @ hat - theta)))
         theta = w @ hat
-    best = planning.one_shot(planning.shared(said, w), [len(X) for X, _ in data], ["x0", "x1", "x2", "intercept"])
+    best = planning.solve_shared_moments(
+        planning.stack_moments(said, w), [len(X) for X, _ in data], ["x0", "x1", "x2", "intercept"]
+    )
     assert np.linalg.norm(theta - best) <= 0.05
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -13,7 +13,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
 from fedlsa.fitting.rows import FeatureScale
 from fedlsa.fitting.sites import open_tables
-from fedlsa.fitting.sums import scale_of, unscaled
+from fedlsa.fitting.sums import original_scale, scale_of
 from fedlsa.network.site import facts as sites
 from fedlsa.network.site.site_data import clear_prepared, open_data, prepare_steps
 from fedlsa.theory.problem_moments import moments
@@ -96,7 +96,7 @@ def own_scale(site, task):
 def test_the_three_scalars_and_the_moments_are_those_of_the_site_as_a_problem(which, request, tmp_path):
     _, site = request.getfixturevalue(which)
     task = REGRESSION if which == "regression" else VALUE
-    scale = own_scale(site, task) if which == "regression" else unscaled(D, False)
+    scale = own_scale(site, task) if which == "regression" else original_scale(D, False)
     said, shared = sites.measure(site.opened, task, scale, share_moments=True)
     p = problem_of(site, task, scale, tmp_path)
     m = moments(p)
@@ -116,7 +116,7 @@ def test_rows_with_heavy_tails_get_a_larger_highest_than_their_eigenvalue():
     X[0] = [300, 0, 0, 0]
     site = open_data(None, "x:y", fl.Regression("y", intercept=False, standardise=False))
     site.__dict__["opened"] = open_tables([(X, X.sum(axis=1))], site.task)[0]
-    said, _ = sites.measure(site.opened, site.task, unscaled(D, False))
+    said, _ = sites.measure(site.opened, site.task, original_scale(D, False))
     A = X.T @ X / 400
     squares = (X * (X**2).sum(axis=1)[:, None]).T @ X / 400
     assert said.highest == pytest.approx(np.sqrt(np.linalg.eigvalsh(squares)[-1] / (4 * (D + 2))), rel=1e-10)
@@ -163,7 +163,7 @@ def test_damaged_or_half_written_rows_are_made_again_and_old_ones_go(regression,
         wider = FeatureScale(scale.centre, factor * scale.spread, scale.y_centre, scale.y_spread, True)
         prepare_steps(site, REGRESSION, wider, tmp_path)
     (tmp_path / "prepared" / ".a.part").mkdir()
-    prepare_steps(site, REGRESSION, unscaled(D, True), tmp_path)
+    prepare_steps(site, REGRESSION, original_scale(D, True), tmp_path)
     assert len(list((tmp_path / "prepared").iterdir())) == 1
     clear_prepared(tmp_path)
     assert not (tmp_path / "prepared").exists()
@@ -171,15 +171,15 @@ def test_damaged_or_half_written_rows_are_made_again_and_old_ones_go(regression,
 
 def test_prepared_means_are_the_system_of_the_site(log, tmp_path):
     _, site = log
-    means, _ = prepare_steps(site, VALUE, unscaled(D, False), tmp_path, "means")
-    p = problem_of(site, VALUE, unscaled(D, False), tmp_path)
+    means, _ = prepare_steps(site, VALUE, original_scale(D, False), tmp_path, "means")
+    p = problem_of(site, VALUE, original_scale(D, False), tmp_path)
     np.testing.assert_allclose(means.A, p.A_bar[0], atol=1e-13)
     np.testing.assert_allclose(means.b, p.b_bar[0], atol=1e-13)
 
 
 def test_a_round_of_prepared_rows_is_a_round_of_simulate(log, tmp_path):
     _, site = log
-    rows, _ = prepare_steps(site, VALUE, unscaled(D, False), tmp_path)
+    rows, _ = prepare_steps(site, VALUE, original_scale(D, False), tmp_path)
     A = rows.u[:, :, None] * rows.v[:, None, :]
     p = fl.problems.from_observations([(np.full(len(A), 1 / len(A)), A, rows.u * rows.y[:, None])])
     r = fl.simulate(p, fl.FedLSA(0.01, 40), 1, [3], np.zeros(D))
@@ -278,7 +278,7 @@ def test_a_file_that_is_gone_is_told(tmp_path):
     with pytest.raises(SiteDataError, match="does not exist"):
         sites.check(site.opened, REGRESSION)
     with pytest.raises(SiteDataError, match="cannot be read"):
-        prepare_steps(site, REGRESSION, unscaled(D, True), tmp_path)
+        prepare_steps(site, REGRESSION, original_scale(D, True), tmp_path)
 
 
 def test_rows_can_be_clipped_one_by_one_or_in_their_mean(regression, tmp_path):
@@ -303,13 +303,13 @@ def test_a_log_in_a_csv_file_with_a_feature_map_goes_all_the_way(tmp_path):
     path.write_text("\n".join(lines))
     site = open_data(path, None, task)
     assert "3 coefficients: state 0, state 1, state 2." in sites.check(site.opened, task)
-    said, _ = sites.measure(site.opened, task, unscaled(3, False))
-    rows, _ = prepare_steps(site, task, unscaled(3, False), tmp_path)
+    said, _ = sites.measure(site.opened, task, original_scale(3, False))
+    rows, _ = prepare_steps(site, task, original_scale(3, False), tmp_path)
     np.testing.assert_array_equal(rows.u.sum(axis=1), np.ones(100))
     A = rows.u.T @ rows.v / 100
     assert said.lowest == pytest.approx(np.linalg.eigvalsh((A + A.T) / 2)[0], rel=1e-10)
     with pytest.raises(ArgumentError, match="that of 3 features; got one of 4"):
-        sites.measure(site.opened, task, unscaled(4, False))
+        sites.measure(site.opened, task, original_scale(4, False))
 
 
 def test_the_digest_of_a_table_is_that_of_its_rows_in_any_order(regression, tmp_path):

@@ -266,7 +266,7 @@ def root_of_sandwich(A: Floats, meat: Floats) -> Floats:
     return np.asarray(np.linalg.solve(A, root), np.float64)
 
 
-def explained(
+def measure_fit(
     task: Task, scale: FeatureScale, A: Floats | None, rows: tuple[int, float], squares: float, mean: Floats,
     variance: float, pooled: bool, log_weights: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
@@ -416,7 +416,7 @@ def fields_of_fit(
         "root": root,
         "degrees_of_freedom": float(n - d) if pooled else min(float(n - d), d**2 / shares),
         "covariance_kind": at.kind.shown,
-        **explained(task, scale, A, (n, float(n)), squares, centre, variance, pooled),
+        **measure_fit(task, scale, A, (n, float(n)), squares, centre, variance, pooled),
     }
 
 

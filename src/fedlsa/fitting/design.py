@@ -27,7 +27,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from .formulas import READERS, FormulaFactor, ParsedFormula, kind_of, parse_formula, plain_level, typed_labels
-from .tables import ColumnBlock, DataTable, MissingRows, complete, distinct, is_missing, listed
+from .tables import ColumnBlock, DataTable, MissingRows, distinct, drop_incomplete, is_missing, listed
 from .tasks import Regression, Task
 
 MAX_LEVELS = 1000  # of a category
@@ -53,7 +53,7 @@ def level_codes(levels: Sequence[Any], column: str, block: ColumnBlock, at: NDAr
         new = int(np.argmin(places))
         i = int(at[np.argmax(codes == new)])
         rule = f"{block.site(i)}: column {column!r} must have a level that the model knows"
-        raise SiteDataError(f"{rule}; got {found[new]!r} in row {block.row(i)} of the data; {known_levels(levels)}")
+        raise SiteDataError(f"{rule}; got {found[new]!r} in row {block.row(i)} of the data; {list_levels(levels)}")
     return places[codes]
 
 
@@ -74,7 +74,7 @@ def level_counts(table: DataTable, task: Task, others: Sequence[str] = ()) -> di
         more = [c for c in (task.row_weights, task.offset) if c is not None]
         numbers = dict.fromkeys([*parsed.target.columns, *(c for c in parsed.columns if c not in columns), *more])
         every = table.blocks(tuple(numbers), labels=tuple(dict.fromkeys([*columns, *others])))
-        blocks = (block for block, _ in complete(every, MissingRows(table.sites), True))
+        blocks = (block for block, _ in drop_incomplete(every, MissingRows(table.sites), True))
     for block in blocks if columns else ():
         for column, counts in found.items():
             at = np.flatnonzero(~is_missing(block.labels[column]))
@@ -193,7 +193,7 @@ def _merged(column: str, orders: Mapping[tuple[Any, ...], str]) -> tuple[Any, ..
     return tuple(out)
 
 
-def known_levels(levels: Sequence[Any]) -> str:
+def list_levels(levels: Sequence[Any]) -> str:
     """The levels, for an error."""
     return f"its levels are {listed([repr(level) for level in levels])}"
 
@@ -383,5 +383,5 @@ def _factor_levels(parsed: ParsedFormula, agreed: Mapping[str, tuple[Any, ...]])
             out[name] = tuple(x for x in factor.levels or agreed[column] if x in agreed[column])
             base = (factor.contrast or ("", {}))[1].get("base")
             if base is not None and base not in out[name]:
-                raise SiteDataError(f"{name}: {base!r} is no level of {column!r}; {known_levels(out[name])}")
+                raise SiteDataError(f"{name}: {base!r} is no level of {column!r}; {list_levels(out[name])}")
     return out

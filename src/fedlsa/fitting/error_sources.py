@@ -187,7 +187,7 @@ def warn_of_errors(names: Sequence[str], s: Scores, asked: CovarianceKind, kind:
         warn(f"{s.fallback}; error bars are {covariance_text(kind, s)} instead, which may be too short")
     if kind.independent:
         rho, z, pairs = neighbour_correlation(s.residuals)
-        if plainly_correlated(rho, z, pairs):
+        if is_plainly_correlated(rho, z, pairs):
             warn(
                 f"residuals of consecutive rows are correlated ({rho:.2g}, {z:.1f} standard errors from 0), so that "
                 "error bars for independent rows are too short: covariance='HAC', lag=... or cluster=... says what "
@@ -197,7 +197,7 @@ def warn_of_errors(names: Sequence[str], s: Scores, asked: CovarianceKind, kind:
         warn(f"error bars from {s.clusters} clusters are rough: fewer than {FEW_CLUSTERS} hardly show their own spread")
 
 
-def plainly_correlated(rho: float, z: float, pairs: int) -> bool:
+def is_plainly_correlated(rho: float, z: float, pairs: int) -> bool:
     """Whether the correlation of neighbours is beyond chance: in standard errors for rows of one variance, pairs^-1/2,
     and in its own, z, whose law has shorter tails for few rows.
 
@@ -306,7 +306,7 @@ def choose_block(resample: str | None, kind: CovarianceKind, s: Scores, dim: int
     return 0 if by_cluster else 1 if resample == "pairs" else block
 
 
-def bootstrapped(
+def draw_replicas(
     data: PooledData, estimate: Estimate, count: int, resample: str | None, seed: int, report: FitProgress
 ) -> Bootstrap:
     """The estimate with `count` replicas, on the original scale."""
@@ -325,13 +325,13 @@ def bootstrapped(
             yield from (p.moved(group.start) for p in data.pieces(group))
 
     with one_blas_thread(d):
-        found = reweighted_solutions(pieces(), estimate, data.penalty, block, replicas=count, seed=seed)
+        found = solve_reweighted(pieces(), estimate, data.penalty, block, replicas=count, seed=seed)
     what = f"{s.clusters:,} clusters" if block == 0 else "pairs" if block == 1 else f"blocks of {block} rows"
     freedom = float(n - d) if block == 1 else s.freedom
     return Bootstrap(T @ estimate.theta + t, found @ T.T + t, what, freedom)
 
 
-def reweighted_solutions(
+def solve_reweighted(
     pieces: Iterable[Piece], estimate: Estimate, penalty: Floats, block: int, *, replicas: int, seed: int
 ) -> Floats:
     """The solutions of `replicas` reweighted copies of the data : (B, d).

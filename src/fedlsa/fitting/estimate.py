@@ -16,11 +16,11 @@ from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataErr
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.threads import one_blas_thread
-from .covariance import Scores, covariance_text, explained, join_scores, root_of_sandwich, sandwiches
+from .covariance import Scores, covariance_text, join_scores, measure_fit, root_of_sandwich, sandwiches
 from .error_sources import (
     RESAMPLED,
     Estimate,
-    bootstrapped,
+    draw_replicas,
     error_by_origin,
     metric_of,
     optimisation_error,
@@ -37,7 +37,7 @@ from .protocol import (
     RunOutcome,
     checked_settings,
     make_problem,
-    planned,
+    plan_run,
     run,
     uses_rows,
 )
@@ -184,14 +184,14 @@ def fit(
     T, t = estimate.original
     replicas = None
     if bootstrap is not None:
-        replicas = bootstrapped(data, estimate, bootstrap, resample, settings.seed, report)
+        replicas = draw_replicas(data, estimate, bootstrap, resample, settings.seed, report)
 
     settings, outcome, steps = _outcome(data, estimate, settings, local, memory, report)
     fitted, residuals = _each_row(data, T @ theta + t)
     mass, squares = float(systems.mass.sum()), float(scores.squares.sum())
     rows, pooled = (int(systems.n.sum()), mass), np.allclose(weights, systems.mass / mass, rtol=1e-12)
     target = data.mean, float(data.variance[-1])
-    fits = explained(task, data.scale, A - np.diag(data.penalty), rows, squares, *target, pooled, scores.log_weights)
+    fits = measure_fit(task, data.scale, A - np.diag(data.penalty), rows, squares, *target, pooled, scores.log_weights)
     out = Fit(
         task=data.task,
         names=names,
@@ -338,7 +338,7 @@ def _run(
             problems[drawn] = make_problem(data, estimate.systems, estimate.weights, drawn)
         problem, last = problems[drawn], (share, drawn) == ways[-1]
         try:
-            asked = planned(problem, s, drawn, share)
+            asked = plan_run(problem, s, drawn, share)
             if last or not drawn or problem.n_agents * asked.samples <= SECONDS_OF_STEPS:
                 return run(problem, asked, s, lambda done, total: report("running", done, total)), drawn
         except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory

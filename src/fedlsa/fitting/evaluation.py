@@ -22,7 +22,7 @@ from ..errors import SiteDataError
 from ..theory.threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from .fitted import Fit
-from .rows import SAME, Columns, Piece, choose_columns, recorded
+from .rows import SAME, Columns, Piece, choose_columns, read_observations
 from .sites import open_tables
 from .sums import SiteSums, refuse_empty
 from .tables import DataTable, block_rows
@@ -140,7 +140,7 @@ def _residuals(fit: Fit, task: Regression, columns: Columns, table: DataTable) -
     """The moments of the residuals and targets of a table's sites."""
     sums = SiteSums(table.sites)
     with np.errstate(over="ignore", invalid="ignore"):  # `check` says it in words
-        for x, p in recorded(table, task, columns):
+        for x, p in read_observations(table, task, columns):
             sums.add((p.y - x @ fit.theta)[:, None], p if p.offset is None else replace(p, y=p.y + p.offset))
     sums.check(least=0.0)
     return sums
@@ -158,7 +158,7 @@ def _transition_sums(fit: Fit, task: Value, columns: Columns, table: DataTable) 
     log."""
     N = len(table.sites)
     n, squares, update = np.zeros(N, np.int64), np.zeros(N), np.zeros((N, len(fit.theta)))
-    for _, p in recorded(table, task, columns):
+    for _, p in read_observations(table, task, columns):
         delta = p.y - p.v @ fit.theta
         n[p.sites] += p.counts
         squares[p.sites] += p.sums(delta**2)

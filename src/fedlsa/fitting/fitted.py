@@ -24,7 +24,7 @@ from .hypotheses import WaldTest, wald_test
 from .model_files import read_model, write_model
 from .sites import from_columns, has_names
 from .table_files import open_file
-from .tables import MissingRows, complete
+from .tables import MissingRows, drop_incomplete
 from .tasks import Task, Value
 
 if TYPE_CHECKING:
@@ -459,7 +459,7 @@ class Fit(Displayed, ReadOnly):
             hint = checks.did_you_mean(column, table.columns)
             rule = f"{table.name} must have the columns {', '.join((*wanted, *labels))}, in any order"
             raise ArgumentError(f"{rule}; got none called {column!r}{hint}")
-        found = complete(table.blocks(wanted, labels=labels), MissingRows(table.sites), drop=False)
+        found = drop_incomplete(table.blocks(wanted, labels=labels), MissingRows(table.sites), drop=False)
         blocks = [block for block, _ in found]
         if not blocks:
             raise SiteDataError(f"{table.name} must have at least one row; it has none")

@@ -147,7 +147,7 @@ class Heterogeneity(Displayed, ReadOnly):
     @property
     def left_out(self) -> tuple[str, ...]:
         """Sites whose rows leave a coefficient, or its error, open; so do fewer than 3 rows for each coefficient."""
-        known = determined(self.theta, self.covariance, self.degrees_of_freedom)
+        known = find_determined(self.theta, self.covariance, self.degrees_of_freedom)
         return tuple(name for name, own in zip(self.sites, known, strict=True) if not own.all())
 
     @property
@@ -196,19 +196,19 @@ def compare_sites(fit: Any) -> Heterogeneity:
         raise ArgumentError("heterogeneity is between sites, of which there must be at least 2; got 1")
     theta, covariance = np.stack([s.theta for s in sites]), np.stack([s.covariance for s in sites])
     rows, df = np.array([float(s.rows) for s in sites]), np.array([s.degrees_of_freedom for s in sites])
-    known, shared, kind = determined(theta, covariance, df), np.asarray(fit.theta, np.float64), fit.covariance_kind
+    known, shared, kind = find_determined(theta, covariance, df), np.asarray(fit.theta, np.float64), fit.covariance_kind
     own = np.sqrt(_squared_lengths(theta - shared, precisions(covariance, known), known) / np.maximum(known.sum(1), 1))
     pooled, note = _whether_pooled(df, known, kind)
 
     def test(j: slice) -> CochranQ:
         if pooled is None:
-            return not_known(compared_sites(known[:, j]))
+            return unknown_q(count_compared(known[:, j]))
         if pooled:
             return pooled_cochran(theta[:, j], covariance[:, j, j], rows, df, known[:, j])
         return cochran(theta[:, j], precisions(covariance[:, j, j], known[:, j]), df, known[:, j])
 
     fewer = 1 if kind.startswith(("classical", "HAC")) else NORMAL_FOURTH
-    p_values, apart = apart_from_the_others(theta, covariance, df / fewer, known, SIGNIFICANT)
+    p_values, apart = find_outlying_sites(theta, covariance, df / fewer, known, SIGNIFICANT)
     if pooled is None:
         p_values, apart = np.full_like(p_values, np.nan), np.zeros_like(apart)
     return Heterogeneity(
@@ -251,7 +251,7 @@ def cochran(theta: Floats, W: Floats, df: Floats, known: Mask) -> CochranQ:
     in W. df : (N,) of the covariances."""
     compared, used, f = _comparable(known)
     if f < 1:
-        return not_known(compared)
+        return unknown_q(compared)
     theta, W, known = np.where(known, theta, 0.0)[:, used], W[:, used][:, :, used], known[:, used]
     q, R = _spread(theta, W, known)
     trace, squares = np.einsum("nii->n", R @ W), np.einsum("nij,nji->n", R @ W, R @ W)
@@ -265,7 +265,7 @@ def pooled_cochran(theta: Floats, covariance: Floats, rows: Floats, df: Floats, 
     """Cochran's Q of small sites, by weights from all sites' covariances : (N, d, d); rows : (N,) of each."""
     compared, used, f = _comparable(known)
     if f < 1:
-        return not_known(compared)
+        return unknown_q(compared)
     theta, known = np.where(known, theta, 0.0)[:, used], known[:, used]
     V = np.where(known[:, :, None] & known[:, None, :], covariance[:, used][:, :, used], 0.0)
     B = np.einsum("n,nij->ij", rows, V) / np.maximum(np.einsum("ni,nj->ij", known, known.astype(float)), 1.0)
@@ -280,13 +280,13 @@ def pooled_cochran(theta: Floats, covariance: Floats, rows: Floats, df: Floats, 
     mean, d = float(parts.sum()), len(R)
     nu = mean**2 / float(np.sum(parts**2 / np.where(known.any(axis=1), df, 1.0)))
     if nu < d + 2:
-        return not_known(compared)
+        return unknown_q(compared)
     freedom, mean = mean**2 / spread, mean * nu / (nu - d - 1)
     p_value, i_squared = float(fdtrc(freedom, nu - d + 1, q / mean)), max(0.0, 1 - mean / q) if q > 0 else 0.0
     return CochranQ(q * f / mean, f, p_value, np.nan, i_squared, _tau(q - mean, W), compared, True)
 
 
-def compared_sites(known: Mask) -> int:
+def count_compared(known: Mask) -> int:
     """Sites that have a coefficient in common with another."""
     return int((known[:, known.sum(axis=0) > 1].any(axis=1)).sum())
 
@@ -294,10 +294,10 @@ def compared_sites(known: Mask) -> int:
 def _comparable(known: Mask) -> tuple[int, Mask, int]:
     """How many sites can be compared, which coefficients some site determines, and Q's degrees of freedom."""
     used = known.any(axis=0)
-    return compared_sites(known), used, int(known.sum() - used.sum())
+    return count_compared(known), used, int(known.sum() - used.sum())
 
 
-def not_known(sites: int) -> CochranQ:
+def unknown_q(sites: int) -> CochranQ:
     """Where so many sites cannot be compared, or are too small."""
     return CochranQ(np.nan, 0, np.nan, np.nan, np.nan, np.nan, sites)
 
@@ -322,7 +322,7 @@ def _p_value(q: ArrayLike, f: ArrayLike, a: ArrayLike) -> Floats:
 
 def precisions(covariance: Floats, known: Mask) -> Floats:
     """(N, d, d): the inverses of the sites' covariances, of what is known : (N, d); 0 elsewhere."""
-    return _inverses(_padded(covariance, known)) * known[:, :, None]
+    return _inverses(_with_identity(covariance, known)) * known[:, :, None]
 
 
 def _inverses(M: Floats) -> Floats:
@@ -332,7 +332,7 @@ def _inverses(M: Floats) -> Floats:
     return np.asarray(np.linalg.inv(M / scale) / scale, np.float64)
 
 
-def determined(theta: Floats, covariance: Floats, df: Floats) -> Mask:
+def find_determined(theta: Floats, covariance: Floats, df: Floats) -> Mask:
     """(N, d): whether the rows of a site determine a coefficient and its error. A covariance of which some combination
     of coefficients has no error, or that rests on next to no rows, is none."""
     variance = np.diagonal(covariance, axis1=1, axis2=2)
@@ -341,11 +341,11 @@ def determined(theta: Floats, covariance: Floats, df: Floats) -> Mask:
     exact = (np.isfinite(theta) & (spread <= NO_SPREAD * np.abs(theta))).any(axis=1)  # rows without noise
     known &= (~exact & (df >= np.maximum(LEAST_FREEDOM * np.isfinite(theta).sum(axis=1), 1)))[:, None]
     scale = np.where(known, spread, 1.0)
-    values = np.linalg.eigvalsh(_padded(covariance / (scale[:, :, None] * scale[:, None, :]), known))
+    values = np.linalg.eigvalsh(_with_identity(covariance / (scale[:, :, None] * scale[:, None, :]), known))
     return np.asarray(known & (values[:, :1] > SINGULAR * values[:, -1:]), np.bool_)
 
 
-def apart_from_the_others(
+def find_outlying_sites(
     theta: Floats, covariance: Floats, df: Floats, known: Mask, level: float
 ) -> tuple[Floats, Mask]:
     """p-values of each site against the mean of the others that are alike : (N,), and which are not alike : (N,).
@@ -356,7 +356,7 @@ def apart_from_the_others(
     """
     N, compared = len(theta), np.asarray(known.any(axis=1))
     alike = compared.copy()
-    p = _against_mean(theta, covariance, df, known, alike)
+    p = _p_values_against_mean(theta, covariance, df, known, alike)
     most, at_once = (int(compared.sum()) - 1) // 2, max(1, N // 50)
     while (taken := int(compared.sum() - alike.sum())) < most:
         order = np.argsort(np.where(alike & np.isfinite(p), p, np.inf))[: min(at_once, most - taken)]
@@ -364,11 +364,11 @@ def apart_from_the_others(
         if not len(out):
             break
         alike[out] = False
-        p = _against_mean(theta, covariance, df, known, alike)
+        p = _p_values_against_mean(theta, covariance, df, known, alike)
     return p, compared & ~alike
 
 
-def _against_mean(theta: Floats, covariance: Floats, df: Floats, known: Mask, alike: Mask) -> Floats:
+def _p_values_against_mean(theta: Floats, covariance: Floats, df: Floats, known: Mask, alike: Mask) -> Floats:
     """(N,): p-values of Cochran's Q of two, a site and the mean of the others that are alike; NaN where nothing can be
     compared. All sites at once: coefficients that are not compared have variance 1 and difference 0."""
     known_alike = known & alike[:, None]
@@ -376,10 +376,10 @@ def _against_mean(theta: Floats, covariance: Floats, df: Floats, known: Mask, al
     weighted = np.einsum("nij,nj->ni", W, np.where(known_alike, theta, 0.0))
     weight, product = _sums_of_others(W), _sums_of_others(weighted)
     freedom, rest = _sums_of_others(np.where(alike, df, 0.0)), _sums_of_others(known_alike) > 0
-    V = _inverses(_padded(weight, rest))
+    V = _inverses(_with_identity(weight, rest))
     both = known & rest
     gap = theta - np.einsum("nij,nj->ni", V, product)
-    own, other = _inverses(_padded(covariance, both)), _inverses(_padded(V, both))
+    own, other = _inverses(_with_identity(covariance, both)), _inverses(_with_identity(V, both))
     share = np.linalg.solve(own + other, own)  # of the site in the mean of the two
     others = np.eye(theta.shape[1]) - share
     q, sizes, a = _squared_lengths(gap, own @ others, both), both.sum(axis=1), np.zeros(len(theta))
@@ -396,7 +396,7 @@ def _squared_lengths(gap: Floats, W: Floats, known: Mask) -> Floats:
     return np.asarray(np.einsum("ni,nij,nj->n", gap, W, gap), np.float64)
 
 
-def _padded(matrices: Floats, kept: Mask) -> Floats:
+def _with_identity(matrices: Floats, kept: Mask) -> Floats:
     """(N, d, d): with the rows and columns of the identity for what is not kept : (N, d)."""
     inside = kept[:, :, None] & kept[:, None, :]
     return np.where(inside, matrices, np.eye(kept.shape[1]) * ~kept[:, :, None])

@@ -140,7 +140,7 @@ class RunOutcome:
         return cls(unknown, None, unknown, unknown, math.nan, sure=False)
 
 
-def planned(problem: Problem, s: FitSettings, rows: bool, share_moments: bool) -> RunPlan:
+def plan_run(problem: Problem, s: FitSettings, rows: bool, share_moments: bool) -> RunPlan:
     """The run that a network would make to the accuracy asked for, or the one that is given by hand.
 
     rows : whether steps use rows drawn at random; share_moments : whether the policies of sites let moments leave
@@ -212,7 +212,9 @@ def _end(
         R = min(R, most)
         path, diverged_at = _path(problem, algorithm, range(R + 1), s, progress)
         moved = np.linalg.norm(np.diff(path, axis=0), axis=1).tolist()
-        may = (t for t in range(WINDOW, R + 1) if run_plan.settled(moved[t - WINDOW : t], asked.rate, asked.epsilon))
+        may = (
+            t for t in range(WINDOW, R + 1) if run_plan.has_settled(moved[t - WINDOW : t], asked.rate, asked.epsilon)
+        )
         end = next(may, R if asked.rounds == R else None)
         if diverged_at >= 0 or end is not None:
             return path[end or R], end or R, diverged_at

@@ -27,7 +27,7 @@ from .rows import (
     feature_names,
     integers_error,
     may_number_states,
-    recorded,
+    read_observations,
 )
 from .sums import SiteSums, Systems, penalty_of, scale_of
 from .tables import Codes, DataTable, MemoryTable, MissingRows, MissingValuesError
@@ -53,7 +53,7 @@ class SiteGroup:
     start: int
     kept: list[Piece] = field(default_factory=list)
 
-    def recorded(
+    def read_observations(
         self, task: Task, columns: Columns, missing: MissingRows, start: int = 0
     ) -> Iterator[tuple[Floats, Piece]]:
         """Features and observations of all tables, in the original coordinates; in `missing` sites count from `start`.
@@ -64,7 +64,7 @@ class SiteGroup:
         small: list[Piece] = []
         for table in self.tables:
             try:
-                for k, (x, piece) in enumerate(recorded(table, task, columns, missing, start + at)):
+                for k, (x, piece) in enumerate(read_observations(table, task, columns, missing, start + at)):
                     moved = piece.moved(at)
                     if len(self.tables) == 1 or isinstance(task, Value):
                         yield x, moved
@@ -125,7 +125,7 @@ class PooledData:
         """The observations of a group's sites in the run's coordinates, from memory or from files."""
         found: Iterable[Piece] = group.kept
         if not self.kept:
-            found = (p for _, p in group.recorded(self.task, self.columns, MissingRows(group.names)))
+            found = (p for _, p in group.read_observations(self.task, self.columns, MissingRows(group.names)))
         return (p.scaled(self.scale) for p in found)
 
     def each(self, what: str, report: FitProgress, work: Callable[[SiteGroup, Iterator[Piece]], T]) -> list[T]:
@@ -162,7 +162,7 @@ def read(
 
     def first(group: SiteGroup, watch: Callable[[Iterable[Any]], Iterator[Any]]) -> FirstPass | None:
         def rows() -> Iterator[tuple[Floats, Piece]]:
-            for x, p in watch(group.recorded(task, columns, missing, group.start)):
+            for x, p in watch(group.read_observations(task, columns, missing, group.start)):
                 group.kept.append(p)
                 if not room.take(p.nbytes, of=in_all * p.nbytes / max(len(p.y), 1)):
                     group.kept.clear()
@@ -206,7 +206,7 @@ class FirstPass:
 
 
 def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Columns, names: Sequence[str]) -> FirstPass:
-    """The sums of rows as they are `recorded`, in the original coordinates; names : of the sites."""
+    """The sums of rows as `read_observations` gives them, in the original coordinates; names : of the sites."""
     sums, integers, logs = SiteSums(names), True, dict[int, LogFacts]()
     with np.errstate(over="ignore", invalid="ignore"):  # `check` says it in words
         for x, p in rows:

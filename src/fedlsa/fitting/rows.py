@@ -22,7 +22,17 @@ from ..problems.system import Flags
 from ..problems.transitions import traces
 from .design import Levels, agreed_levels, design_of
 from .formulas import parse_formula
-from .tables import Codes, ColumnBlock, DataTable, MissingRows, block_rows, complete, listed, natural, refuse_index
+from .tables import (
+    Codes,
+    ColumnBlock,
+    DataTable,
+    MissingRows,
+    block_rows,
+    drop_incomplete,
+    listed,
+    natural,
+    refuse_index,
+)
 from .tasks import Names, Regression, Task, Value
 
 MAPPED = 512  # numbers that a feature map of unknown dimension is thought to make of a row
@@ -397,13 +407,13 @@ class FeatureScale:
         return T, t
 
 
-def observations(table: DataTable, task: Task, columns: Columns, scale: FeatureScale) -> Iterator[Piece]:
+def read_scaled(table: DataTable, task: Task, columns: Columns, scale: FeatureScale) -> Iterator[Piece]:
     """The observations of a table in the run's coordinates, piece by piece; a log's traces go on across pieces."""
-    for _, piece in recorded(table, task, columns):
+    for _, piece in read_observations(table, task, columns):
         yield piece.scaled(scale)
 
 
-def recorded(
+def read_observations(
     table: DataTable, task: Task, columns: Columns, missing: MissingRows | None = None, start: int = 0
 ) -> Iterator[tuple[Floats, Piece]]:
     """Features (n, d), and observations made of them, in the original coordinates; with an intercept they end in 1.
@@ -429,7 +439,7 @@ def _pairs(
         wanted = tuple(dict.fromkeys([*design.numbers, *more]))
         width = len(wanted) + len(design.names)
     blocks = table.blocks(wanted, block_rows(width), columns.labels)
-    for block, gaps in complete(blocks, missing, task.missing == "drop", start):
+    for block, gaps in drop_incomplete(blocks, missing, task.missing == "drop", start):
         if design is None:
             x, y = block.values[first:].T if task.intercept else block.values[first:-1].T, block.values[0]
         else:
@@ -448,7 +458,7 @@ def _transitions(
     width, features = len(columns.all), task.features
     if features is not None:  # fewer rows at a time where a feature map makes many numbers of them
         width = 2 * features.dim if isinstance(features, maps.FeatureMap) else MAPPED
-    for block, _ in complete(table.blocks(columns.all, block_rows(width)), missing, False, start):
+    for block, _ in drop_incomplete(table.blocks(columns.all, block_rows(width)), missing, False, start):
         phi, v = (_features(task, names, block) for names in (columns.state, columns.next_state))
         flags = []
         for column in (c for c in (columns.terminated, columns.truncated) if c is not None):

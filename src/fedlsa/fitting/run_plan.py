@@ -28,7 +28,7 @@ A small step size costs local steps, H = 1 / (eta sqrt(a L)), which are cheap, a
 
 Stop. ||theta_star|| is not known from scalars, so the run ends by what the server sees: an error e moves theta by at
 least r e in a round, so once the root mean square of the last three movements is at most r epsilon, the error is at
-most epsilon (`error_left`). `rounds` is a limit for safety, enough from ||theta_star|| <= max(1, 1 / a).
+most epsilon (`remaining_error`). `rounds` is a limit for safety, enough from ||theta_star|| <= max(1, 1 / a).
 
 FedLSA keeps a bias that depends on how the sites' systems differ, which no scalar tells: it needs moments. With moments
 (A_c, b_c and second moments of noise) fl.plan decides exactly, and the coordinator knows the solution at once.
@@ -215,7 +215,7 @@ class PlanNumbers(NamedTuple):
 class RunPlan:
     """A run that reaches epsilon; local_steps is 1 / probability for Scaffnew.
 
-    rounds : how many, or where `rate` is given, how many at most: the run stops once it has `settled`
+    rounds : how many, or where `rate` is given, how many at most: the run stops once it `has_settled`
     rate : r, by which an error shrinks in a round at least; None where the number of rounds is exact
     curve : (round, expected error), where it is exact
     """
@@ -291,7 +291,7 @@ def plan_from_scalars(
         )
     far = max(1.0, 1 / a, checks.real("distance", distance, at_least=0))
     rounds = WINDOW + math.ceil(math.log(max(2.0, 2 * far / (r * epsilon))) / r)
-    eta, H = allowed(eta, max(1, round(length / eta)), limits)
+    eta, H = apply_limits(eta, max(1, round(length / eta)), limits)
     sentence = (
         f"From three numbers per site: step size {eta:.3g}, {H:,} local steps a round "
         f"({_seconds(H * dim * STEP_TIME)} of work at a site), at most {rounds} rounds; the run stops when movements "
@@ -300,7 +300,7 @@ def plan_from_scalars(
     return RunPlan(method, eta, H, rounds, epsilon, r, sentence)
 
 
-def error_left(movement: Sequence[float], rate: float) -> float:
+def remaining_error(movement: Sequence[float], rate: float) -> float:
     """About how far theta is from where it goes: the root mean square of the last movements over the rate.
 
     movement : ||theta_t - theta_{t-1}|| of the rounds so far; inf while there are too few
@@ -309,9 +309,9 @@ def error_left(movement: Sequence[float], rate: float) -> float:
     return math.sqrt(sum(m * m for m in last) / WINDOW) / rate if len(last) == WINDOW else math.inf
 
 
-def settled(movement: Sequence[float], rate: float | None, epsilon: float) -> bool:
+def has_settled(movement: Sequence[float], rate: float | None, epsilon: float) -> bool:
     """Whether a run may stop; one with an exact number of rounds, whose rate is None, does all of them."""
-    return rate is not None and error_left(movement, rate) <= epsilon
+    return rate is not None and remaining_error(movement, rate) <= epsilon
 
 
 def plan_from_moments(
@@ -338,7 +338,7 @@ def plan_from_moments(
     eta, H = float(found.algorithm.step_size), round(found.samples / found.rounds)  # type: ignore[arg-type]
     if name == "fedlsa":  # whose bias grows with local steps: shorter rounds, and more of them
         eta = min([eta, *(limit.largest_eta for limit in limits if limit.largest_eta)])
-    eta, H = allowed(eta, H, limits)
+    eta, H = apply_limits(eta, H, limits)
     rounds = found.rounds
     while True:  # steps that sites allow may be smaller than planned, and need more rounds
         curve_of = exact_record(m, METHODS[name].with_steps(eta, H), rounds, np.zeros(m.dim))
@@ -361,13 +361,13 @@ def plan_from_moments(
     return RunPlan(name, eta, H, int(curve[-1][0]), epsilon, None, sentence, tuple(curve))
 
 
-def allowed(eta: float, steps: int, limits: Iterable[StepLimits]) -> tuple[float, int]:
+def apply_limits(eta: float, steps: int, limits: Iterable[StepLimits]) -> tuple[float, int]:
     """Smaller and more local steps of the same length in all, where the sites' policies ask for them."""
     factor = max((max(least / steps, eta / (largest or math.inf)) for least, largest in limits), default=1.0)
     return (eta, steps) if factor <= 1 else (eta / factor, math.ceil(steps * factor * (1 - 1e-12)))
 
 
-def shared(measurements: Sequence[Any], weights: Floats) -> Moments:
+def stack_moments(measurements: Sequence[Any], weights: Floats) -> Moments:
     """The moments that all sites have shared, as theory reads them; measurements : what each said, with its A."""
     N = len(measurements)
     for c, measurement in enumerate(measurements):
@@ -378,7 +378,7 @@ def shared(measurements: Sequence[Any], weights: Floats) -> Moments:
     return Moments(A, b, noise, np.arange(N), checks.array("weights", weights, (N,)), np.ones(N, np.int64))
 
 
-def one_shot(m: Moments, rows: Sequence[int], names: Sequence[str]) -> Floats:
+def solve_shared_moments(m: Moments, rows: Sequence[int], names: Sequence[str]) -> Floats:
     """The solution (d,), in the run's coordinates, of the system that the sites share, from their moments at once."""
     n = np.asarray(rows)
     return Systems(n, m.A_bar, m.b_bar, n.astype(np.float64)).solution(m.weight, names)[1]

@@ -29,7 +29,7 @@ from .tables import (
     pandas_categories,
     refuse_index,
     sites_by_label,
-    unlabelled_rows,
+    unlabelled_error,
 )
 from .tasks import Names, Regression, Task
 
@@ -149,7 +149,7 @@ def _split(table: MemoryTable, site: str) -> DataTable:
     codes, labels = distinct(table.column(site, True))
     lacking = codes < 0
     if lacking.any():
-        raise unlabelled_rows(TABLE, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)
+        raise unlabelled_error(TABLE, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)
     names, place = sites_by_label({k: name_of(label) for k, label in enumerate(labels)})
     codes = np.array([place[k] for k in range(len(labels))], np.int64)[codes]
     rows = np.argsort(codes, kind="stable")

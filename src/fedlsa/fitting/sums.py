@@ -168,7 +168,7 @@ def refuse_empty(names: Sequence[str], rows: Codes) -> None:
         raise SiteDataError(f"{names[c]} must have at least one row; it has none")
 
 
-def unscaled(k: int, intercept: bool) -> FeatureScale:
+def original_scale(k: int, intercept: bool) -> FeatureScale:
     """The original coordinates of k features."""
     return FeatureScale(np.zeros(k), np.ones(k), 0.0, 1.0, intercept)
 
@@ -197,7 +197,7 @@ def scale_of(
             continue
         raise SiteDataError(f"{rule}; {instead}")
     if not task.scaled:
-        return unscaled(k, task.intercept)
+        return original_scale(k, task.intercept)
     if not task.standardise:  # centred for the sake of a ridge
         return FeatureScale(mean[:k], np.ones(k), float(mean[k]), 1.0, task.intercept)
     if not isinstance(task, Regression) or not task.intercept:  # without a constant term features cannot be shifted

@@ -37,9 +37,9 @@ from .tables import (
     name_of,
     not_a_number,
     pandas_categories,
-    shown,
+    show_value,
     sites_by_label,
-    unlabelled_rows,
+    unlabelled_error,
 )
 
 PARQUET, CSV = "a Parquet file", "a CSV file"
@@ -219,7 +219,7 @@ def _count_labels(file: DataFile, column: str, counts: dict[Any, int]) -> None:
         for label, count in zip(found, np.bincount(codes[~missing], minlength=len(found)).tolist(), strict=True):
             counts[label] = counts.get(label, 0) + count
     if lacking:
-        raise unlabelled_rows(file.name, column, lacking, rows, first)
+        raise unlabelled_error(file.name, column, lacking, rows, first)
     if not rows:
         raise SiteDataError(f"{file.name} must have at least one row; it has none")
 
@@ -314,7 +314,7 @@ def _from_arrow(site: str, column: str, values: Any, start: int) -> NDArray[Any]
         if not there.any():
             return np.full(len(values), np.nan)
         first = int(np.argmax(there))
-        raise not_a_number(site, column, f"{shown(values[first].as_py())} ({kind})", start + first)
+        raise not_a_number(site, column, f"{show_value(values[first].as_py())} ({kind})", start + first)
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 

@@ -45,7 +45,7 @@ def as_numbers(site: str, column: str, values: Any, start: int = 0) -> Floats:
     if given.dtype.kind != "O":
         if not len(given):
             raise SiteDataError(f"{site}: column {column!r} must hold numbers; got dtype {given.dtype}")
-        raise not_a_number(site, column, shown(given[0].tolist()), start)
+        raise not_a_number(site, column, show_value(given[0].tolist()), start)
     out = np.empty(len(given))
     for i, (entry, lacks) in enumerate(zip(given.tolist(), is_missing(given), strict=True)):
         try:
@@ -53,7 +53,7 @@ def as_numbers(site: str, column: str, values: Any, start: int = 0) -> Floats:
                 raise TypeError
             out[i] = np.nan if lacks else float(entry)
         except (TypeError, ValueError, OverflowError):
-            raise not_a_number(site, column, shown(entry), start + i) from None
+            raise not_a_number(site, column, show_value(entry), start + i) from None
     return out
 
 
@@ -67,7 +67,7 @@ def as_labels(site: str, column: str, values: Any) -> NDArray[Any]:
         nested = [v for v in given.tolist() if isinstance(v, (list, dict, set, np.ndarray))]
     if nested:
         rule = f"{site}: column {column!r} must hold one value in each row, as a label"
-        raise SiteDataError(f"{rule}; got {shown(nested[0])}")
+        raise SiteDataError(f"{rule}; got {show_value(nested[0])}")
     return given
 
 
@@ -91,7 +91,7 @@ def not_a_number(site: str, column: str, got: str, row: int) -> SiteDataError:
     return SiteDataError(f"{site}: column {column!r} must hold numbers; got {got} in row {row + 1} of the data")
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """Text in quotes, dates as they are written."""
     return checks.show(value) if isinstance(value, (str, bytes, list, dict, complex)) else str(value)
 
@@ -354,7 +354,7 @@ def natural(name: str) -> list[Any]:
     return [int(t) if k % 2 else t for k, t in enumerate(re.split(r"(\d+)", name))]
 
 
-def unlabelled_rows(table: str, column: str, lacking: int, rows: int, first: int) -> SiteDataError:
+def unlabelled_error(table: str, column: str, lacking: int, rows: int, first: int) -> SiteDataError:
     """The error for rows of no site."""
     return SiteDataError(
         f"{table}: column {column!r} must say of every row what site it is of; {lacking:,} of {rows:,} rows have no "
@@ -444,7 +444,7 @@ class MissingRows:
         return f"{self.names[c]} in {self.incomplete[c]:,} of {self.rows[c]:,} rows ({'; '.join(about)})"
 
 
-def complete(
+def drop_incomplete(
     blocks: Iterator[ColumnBlock], found: MissingRows, drop: bool, start: int = 0
 ) -> Iterator[tuple[ColumnBlock, Codes | None]]:
     """The blocks without the rows that lack a value, which are counted in `found`, and the gaps that they leave; their

@@ -18,13 +18,13 @@ from ...fitting.rows import Columns, FeatureScale
 from ...fitting.run_plan import (
     PlanNumbers,
     StepLimits,
-    one_shot,
     plan_from_moments,
     plan_from_scalars,
-    shared,
+    solve_shared_moments,
+    stack_moments,
     weights_of,
 )
-from ...fitting.sums import scale_of, unscaled
+from ...fitting.sums import original_scale, scale_of
 from ...fitting.tasks import Task, checked_weight
 from ...theory.private_plans import noise_sentence
 from ..disk import read_json, write_json
@@ -236,7 +236,9 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     terms["chosen"] = chosen if terms["no_scores"] else []
     terms |= plan
     if all(m.A is not None for m in measured):
-        terms["one_shot"] = one_shot(shared(measured, weights), [m.rows for m in measured], names).tolist()
+        terms["one_shot"] = solve_shared_moments(
+            stack_moments(measured, weights), [m.rows for m in measured], names
+        ).tolist()
         T, t = scale.original()
         shot = ", ".join(f"{n} {v:.6g}" for n, v in zip(names, T @ terms["one_shot"] + t, strict=True))
         shot = f"from the moments that all sites share, without a round: {shot}"
@@ -254,7 +256,7 @@ def scale_from(sums: Sequence[int] | None, task: Task, names: Sequence[str], sit
     """The coordinates of the run, as fl.fit has them; sums : of all sites, None where none are needed."""
     k = len(names) - task.intercept
     if sums is None:
-        return unscaled(k, task.intercept)
+        return original_scale(k, task.intercept)
     pooled = pooled_summary(sums)
     if len(pooled.mean) != k + 1:
         raise SiteDataError(f"the sites sent sums of {len(pooled.mean)} columns for {len(names)} coefficients")
@@ -292,7 +294,7 @@ def _settings(
     if options.epsilon is not None:
         asked = numbers, [StepLimits(m.least_steps, m.largest_eta) for m in measured], options.epsilon, options.method
         if all(m.A is not None for m in measured):
-            plan = plan_from_moments(shared(measured, weights), *asked, options.local)
+            plan = plan_from_moments(stack_moments(measured, weights), *asked, options.local)
         else:
             plan = plan_from_scalars(*asked, dim, local=options.local)
         values |= {"step_size": plan.step_size, "local_steps": plan.local_steps, "rounds": plan.rounds}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import MessageError, NetworkError
-from ...fitting.run_plan import error_left, settled
+from ...fitting.run_plan import has_settled, remaining_error
 from ...theory.privacy import promise
 from ..folder.config import Network
 from ..protocol.codec import MalformedError, printable
@@ -105,7 +105,7 @@ class RunLoop(Inquiry):
         """Why the run is over, or None."""
         if self.run.stopping:
             return "it was stopped"
-        if settled(state.movement.tolist(), terms["rate"], terms["epsilon"]):
+        if has_settled(state.movement.tolist(), terms["rate"], terms["epsilon"]):
             return f"movements say that the error is at most {terms['epsilon']:g}"
         return finished(state)
 
@@ -256,4 +256,4 @@ def _slack(state: ServerState, terms: Agreement) -> float:
 
 def _error(state: ServerState, terms: Agreement) -> float:
     """How far theta is from where it goes, about: by the plan's rate, or by how movements shrink."""
-    return estimated_error(state) if terms["rate"] is None else error_left(state.movement.tolist(), terms["rate"])
+    return estimated_error(state) if terms["rate"] is None else remaining_error(state.movement.tolist(), terms["rate"])

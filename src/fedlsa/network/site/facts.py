@@ -24,10 +24,10 @@ from ...errors import MessageError, PolicyError
 from ...fitting.design import Levels, level_counts
 from ...fitting.formulas import kind_of, parse_formula
 from ...fitting.reading import first_pass
-from ...fitting.rows import Columns, FeatureScale, Piece, feature_count, integers_error, observations, recorded
+from ...fitting.rows import Columns, FeatureScale, Piece, feature_count, integers_error, read_observations, read_scaled
 from ...fitting.rows import coefficient_names as fitted_names
 from ...fitting.run_plan import RowSizes, Scalars, noise_form, row_sizes
-from ...fitting.sums import Summary, Systems, null_space, unscaled
+from ...fitting.sums import Summary, Systems, null_space, original_scale
 from ...fitting.tables import DataTable, MissingRows, listed
 from ...fitting.tasks import Regression, Task
 from ...theory import tuning
@@ -81,19 +81,19 @@ def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: i
     columns = site_columns(site, task, design)
     coded = columns if design is not None else replace(columns, levels=_with_bases(task, columns.levels))
     counts, missing = _Rarity(key), MissingRows(site.sites)
-    pieces = counts.watch(recorded(site, task, coded, missing))
+    pieces = counts.watch(read_observations(site, task, coded, missing))
     found = first_pass(pieces, task, coded, site.sites)
     if found.integers:
         raise integers_error(site.name, columns.state[0])
     summary = found.sums.summary()
-    system = found.sums.systems(unscaled(len(summary.mean) - 1, task.intercept), 0.0)
+    system = found.sums.systems(original_scale(len(summary.mean) - 1, task.intercept), 0.0)
     names = coefficient_names(task, coded)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
     found_levels = level_counts(site, task) if design is None else {}  # those of a design are no news
     levels = tuple((c, len(count), min(count.values(), default=0)) for c, count in found_levels.items())
     leverage = 0.0
     if isinstance(task, Regression) and task.formula is not None and parse_formula(task.formula).calculates:
-        leverage = row_sizes(lambda: (piece for _, piece in recorded(site, task, coded))).leverage
+        leverage = row_sizes(lambda: (piece for _, piece in read_observations(site, task, coded))).leverage
     facts = TableFacts(summary.n, columns.all, rarest, levels, leverage)
     rows, dropped = np.sort(np.concatenate(counts.rows)), int(missing.incomplete[0])
     return TableView(columns, names, summary, system, facts, f"{counts.checksum:016x}", rows, dropped)
@@ -157,13 +157,13 @@ def measure(
     """
     columns, ridge, d = site_columns(site, task, design), ridge_of(task), scale.dim
     check_scale(task, columns, scale)
-    bare, W = _moments(observations(site, task, columns, scale), site.sites, d)
+    bare, W = _moments(read_scaled(site, task, columns, scale), site.sites, d)
     A, b = bare.A[0] + ridge * np.eye(d), bare.b[0]
     noise = noise_form(W, bare.A[0], bare.b[0])[None] if local == "rows" else None
     scalars = Scalars(*(float(x[0]) for x in Scalars.of(A[None], b[None], noise)))
     if not share_moments or d > MOMENTS:
         return scalars, None
-    return scalars, SharedMoments(A, b, _noise_map(observations(site, task, columns, scale), bare))
+    return scalars, SharedMoments(A, b, _noise_map(read_scaled(site, task, columns, scale), bare))
 
 
 def _moments(pieces: Iterable[Piece], names: Sequence[str], d: int) -> tuple[Systems, Floats]:

@@ -25,7 +25,7 @@ from ...checks import Floats
 from ...engine.local import Means
 from ...errors import FedLSAError, MessageError, PolicyError, SiteDataError
 from ...fitting.covariance import ScorePoint, score_sums, system_sums
-from ...fitting.rows import FeatureScale, observations
+from ...fitting.rows import FeatureScale, read_scaled
 from ...fitting.run_plan import StepLimits
 from ...fitting.sums import penalty_of
 from ...theory.privacy import discrete_gaussian, rho_for
@@ -353,7 +353,7 @@ class OrderHandler:
         brought_up_to_date(opened.state, message, opened.run)  # or another past, with which there is no sum
         with self._closing(message.experiment, terms.token):
             limits.check_row_share(self.policy, self.table.prepare(terms, scale, design)[1])
-            pieces = partial(observations, self.table.data.opened, task, self.table.view(design).columns, scale)
+            pieces = partial(read_scaled, self.table.data.opened, task, self.table.view(design).columns, scale)
             part = penalty_of(task, scale), message.weight(self.site.name)
             if isinstance(message, Solve):
                 sums, left = system_sums(pieces(), message.theta, *part), "sums of products of all columns"

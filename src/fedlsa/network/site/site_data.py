@@ -26,7 +26,7 @@ from ... import checks
 from ...engine.local import ClippedMeans, Means, Rows, alias_slots
 from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
-from ...fitting.rows import Columns, FeatureScale, choose_columns, feature_count, observations
+from ...fitting.rows import Columns, FeatureScale, choose_columns, feature_count, read_scaled
 from ...fitting.run_plan import RowSizes, row_sizes
 from ...fitting.sites import open_table
 from ...fitting.sums import Systems, refuse_empty
@@ -205,7 +205,7 @@ def _write_steps(
 ) -> None:
     columns = site_columns(site.opened, task, design)
     check_scale(task, columns, scale)
-    ridge, pieces = ridge_of(task), partial(observations, site.opened, task, columns, scale)
+    ridge, pieces = ridge_of(task), partial(read_scaled, site.opened, task, columns, scale)
     arrays: dict[str, tuple[str, list[int]]] = {}  # dtype and shape of what each file holds so far
     shutil.rmtree(place, ignore_errors=True)  # damaged
     with disk.new_folder(place) as part:
