@@ -20,19 +20,10 @@ from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems import features as maps
 from ..problems.system import Flags
 from ..problems.transitions import traces
+from . import tables as data_tables
 from .design import Levels, agreed_levels, design_of
 from .formulas import parse_formula
-from .tables import (
-    Codes,
-    ColumnBlock,
-    DataTable,
-    MissingRows,
-    block_rows,
-    drop_incomplete,
-    listed,
-    natural,
-    refuse_index,
-)
+from .tables import Codes, ColumnBlock, DataTable, MissingRows, block_rows, drop_incomplete, listed
 from .tasks import Names, Regression, Task, Value
 
 MAPPED = 512  # numbers that a feature map of unknown dimension is thought to make of a row
@@ -116,7 +107,7 @@ def _regression(task: Regression, site: DataTable, cluster: str | None) -> Colum
     taken = {task.target, task.row_weights, task.offset, cluster, site.split_by}
     features = [c for c in site.columns if c not in taken] if task.columns is None else task.columns
     if task.columns is None:
-        refuse_index(site.name, features, "name the columns that explain the target (columns, --columns)")
+        data_tables.refuse_index(site.name, features, "name the columns that explain the target (columns, --columns)")
     if task.target not in site.columns and re.search("[=+]", task.target):
         rule = "a formula has a ~ between its target and its terms, 'y ~ a + b'"
         raise SiteDataError(f"{site.name} has no column {task.target!r}; {rule}")
@@ -174,7 +165,7 @@ def _group(site: DataTable, task: Value, names: Names, others: Names, what: str)
     if not matching:
         rule = f"{site.name} has no column {names!r}, nor any that begins so, for {what}"
         raise SiteDataError(f"{rule}; it has {listed(site.columns)}")
-    return sorted(matching, key=natural)
+    return sorted(matching, key=data_tables.natural)
 
 
 def feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
@@ -381,8 +372,8 @@ class FeatureScale:
     @property
     def trivial(self) -> bool:
         """Whether the run's coordinates are the original ones."""
-        same = not self.centre.any() and bool((self.spread == 1).all())
-        return same and self.y_centre == 0 and self.y_spread == 1
+        same = self.y_centre == 0 and self.y_spread == 1 and not self.centre.any()
+        return same and bool((self.spread == 1).all())
 
     def applied(self, x: Floats) -> Floats:
         """Rows (n, d), which end in a 1 where there is an intercept, in the run's coordinates."""
