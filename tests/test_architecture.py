@@ -121,7 +121,7 @@ def test_no_public_name_hides_a_module():
     for module, path in MODULES.items():
         package = importlib.import_module(module) if path.name == "__init__.py" else None
         for name in [m.name for m in pkgutil.iter_modules(package.__path__)] if package else ():
-            public = vars(package).get(name) or getattr(package, "_homes", {}).get(name)
+            public = vars(package).get(name) or getattr(package, "_modules", {}).get(name)
             assert public is None or inspect.ismodule(public), f"{module}.{name} is a module and something else"
 
 

@@ -93,17 +93,19 @@ def test_a_small_fit_compiles_no_engine_and_loads_no_data_frames():
     assert set(found) == {"scipy", "numba"}
 
 
-def test_the_look_at_what_is_loaded_sees_what_is_there():
+def test_the_check_of_what_is_loaded_sees_what_is_there():
     assert loaded("import sys", "import scipy") == [[], ["scipy"]]
 
 
 @pytest.mark.parametrize("package", LAZY)
 def test_every_public_name_is_that_of_its_module_and_listed(package):
     module = importlib.import_module(package)
-    assert dir(module) == module.__all__ == sorted(module._homes)
-    for name, home in module._homes.items():
+    assert dir(module) == module.__all__ == sorted(module._modules)
+    for name, source in module._modules.items():
         value = getattr(module, name)
-        assert value is (getattr(sys.modules[f"{package}.{home}"], name) if home else sys.modules[f"{package}.{name}"])
+        assert value is (
+            getattr(sys.modules[f"{package}.{source}"], name) if source else sys.modules[f"{package}.{name}"]
+        )
 
 
 def test_scikit_learn_is_listed_and_loaded_when_it_is_asked_for():

@@ -152,8 +152,8 @@ def memory_limit() -> int:
     with contextlib.suppress(ImportError):  # Windows
         import resource
 
-        own = resource.getrlimit(resource.RLIMIT_AS)[0]
-        limits += [own] if own != resource.RLIM_INFINITY else []
+        process = resource.getrlimit(resource.RLIMIT_AS)[0]
+        limits += [process] if process != resource.RLIM_INFINITY else []
     return min(limits)
 
 

@@ -23,11 +23,11 @@ from typing import Any
 class LazyPackage(ModuleType):
     """A package that imports the module of a public name, or a module of its own, when that is asked for."""
 
-    _homes: Mapping[str, str | None]  # of each public name: its module; None where it is a module itself
+    _modules: Mapping[str, str | None]  # of each public name: its module; None where it is a module itself
 
     def __getattr__(self, name: str) -> Any:
-        home = self.__dict__["_homes"].get(name)
-        path, missing = f"{self.__name__}.{home or name}", f"module {self.__name__!r} has no attribute {name!r}"
+        source = self.__dict__["_modules"].get(name)
+        path, missing = f"{self.__name__}.{source or name}", f"module {self.__name__!r} has no attribute {name!r}"
         if not name.isidentifier():
             raise AttributeError(missing)
         try:
@@ -36,7 +36,7 @@ class LazyPackage(ModuleType):
             if error.name != path:
                 raise
             raise AttributeError(missing) from None
-        value = getattr(module, name) if home else module
+        value = getattr(module, name) if source else module
         setattr(self, name, value)  # asked for once
         return value
 
@@ -56,9 +56,9 @@ def load_lazily(package: str, needs: Mapping[str, str] | None = None) -> None:
     source = module.__loader__.get_source(package)  # type: ignore[union-attr]
     blocks = [node.body for node in ast.parse(source).body if isinstance(node, ast.If)]
     imports = [node for body in blocks for node in body if isinstance(node, ast.ImportFrom)]
-    homes = {alias.name: node.module for node in imports for alias in node.names}
+    modules = {alias.name: node.module for node in imports for alias in node.names}
     absent = {name for name, library in (needs or {}).items() if not _is_installed(library)}
-    module.__dict__.update(_homes=homes, __all__=sorted(homes.keys() - absent))
+    module.__dict__.update(_modules=modules, __all__=sorted(modules.keys() - absent))
     module.__class__ = LazyPackage
 
 

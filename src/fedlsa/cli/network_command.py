@@ -215,8 +215,8 @@ def run(
     asked = run()
     result = _Result(context, out, model, force, json)
     asked.least(len(Network.load(folder).sites))
-    told = (lambda line: print(line, file=sys.stderr)) if json else say
-    begun = coordinator.run(folder, asked, detach=detach, say=told)
+    report = (lambda line: print(line, file=sys.stderr)) if json else say
+    begun = coordinator.run(folder, asked, detach=detach, say=report)
     if not detach:
         result.show(folder, begun.name)
     elif json:

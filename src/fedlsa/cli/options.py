@@ -46,7 +46,7 @@ class Command(TyperCommand):
         return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; an error of the library is told in the words of the command line."""
+        """Run it; an error of the library in the words of the command line."""
         try:
             return super().invoke(ctx)
         except FedLSAError as error:
@@ -175,9 +175,9 @@ class Options:
         known = inspect.signature(self.function, eval_str=True).parameters
         more = functools.partial(inspect.Parameter, kind=KEYWORD, default=None)  # of a function with **settings
         return [
-            self._entry(known.get(name) or more(name), said if isinstance(said, Option) else Option(said), panel)
+            self._entry(known.get(name) or more(name), text if isinstance(text, Option) else Option(text), panel)
             for panel, words in self.table.items()
-            for name, said in words.items()
+            for name, text in words.items()
         ]
 
     def _entry(self, argument: inspect.Parameter, words: Option, panel: str) -> Entry:
@@ -194,8 +194,8 @@ class Options:
         elif kind in (str, list[str]) and default is not MISSING:
             default = str(default) if kind is str else [*map(str, default if isinstance(default, tuple) else [default])]
         key = flag.split("/")[0].lstrip("-").replace("-", "_")
-        said = typer.Option(flag, show_default=shown, rich_help_panel=panel, **named(words.help, words.names))
-        parameter = inspect.Parameter(key, KEYWORD, default=default, annotation=Annotated[kind, said])
+        info = typer.Option(flag, show_default=shown, rich_help_panel=panel, **named(words.help, words.names))
+        parameter = inspect.Parameter(key, KEYWORD, default=default, annotation=Annotated[kind, info])
         return Entry(argument.name, flag, parameter, read)
 
 
@@ -232,18 +232,19 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters: dict[str, inspect.Parameter] = {}
-        for name, own in inspect.signature(command, eval_str=True).parameters.items():
-            several = [e.parameter for e in groups[name].entries] if name in groups else [own.replace(kind=KEYWORD)]
+        for name, declared in inspect.signature(command, eval_str=True).parameters.items():
+            plain = declared.replace(kind=KEYWORD)
+            several = [e.parameter for e in groups[name].entries] if name in groups else [plain]
             for parameter in several:
                 parameters.setdefault(parameter.name, parameter)  # two groups may share an option
 
         @functools.wraps(command)
         def with_options(**given: Any) -> None:
             made = {name: Given(group, given) for name, group in groups.items()}
-            command(**{name: value for name, value in given.items() if name in own_names}, **made)
+            command(**{name: value for name, value in given.items() if name in direct}, **made)
 
         entries = [entry for group in groups.values() for entry in group.entries]
-        own_names = parameters.keys() - {entry.parameter.name for entry in entries}
+        direct = parameters.keys() - {entry.parameter.name for entry in entries}
         with_options.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
         with_options.__annotations__ = {p.name: p.annotation for p in parameters.values()}
         vars(with_options)["flags"] = {entry.name: entry.flag.split("/")[0] for entry in entries}

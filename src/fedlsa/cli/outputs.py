@@ -89,9 +89,9 @@ class Outputs:
 
 def check_writable(option: str, path: Path) -> None:
     """Complain about a file or folder that cannot be made where it should be."""
-    home = next(p for p in path.absolute().parents if p.exists())
-    if not home.is_dir() or not os.access(home, os.W_OK):
-        raise ResultFileError(f"{option} cannot write {path}: {home} is not a folder that can be written to")
+    folder = next(p for p in path.absolute().parents if p.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ResultFileError(f"{option} cannot write {path}: {folder} is not a folder that can be written to")
 
 
 def _made_by(path: Path, command: str) -> bool:

@@ -65,9 +65,8 @@ def _option(name: str) -> Option:
     words = _flag(name).replace("--", "").split("/")
     defaults = {family: words[not p.default] if kind is bool else str(p.default) for family, p in owners.items()}
     shown = [value if family == first else f"{family}: {value}" for family, value in defaults.items()]
-    alike = len(set(defaults.values())) == 1
-    said = shown[0] if alike else ", ".join(shown)
-    return Option(text, _flag(name), shown=said, kind=kind | None, names=owners[first].options)
+    default = shown[0] if len(set(defaults.values())) == 1 else ", ".join(shown)
+    return Option(text, _flag(name), shown=default, kind=kind | None, names=owners[first].options)
 
 
 def _families() -> str:

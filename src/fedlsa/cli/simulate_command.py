@@ -131,14 +131,16 @@ def _result_paths(out: Path, names: list[str]) -> list[Path]:
 def _run(
     problem: Problem, methods: list[Algorithm], files: list[Path], force: bool, arguments: dict[str, Any]
 ) -> list[xr.Dataset]:
-    """Results that are on disk as they come; what an interruption leaves is told, and where the same command begins."""
+    """Results that are on disk as they come; after an interruption a line says where the same command goes on."""
     try:
         return simulate_to_files(problem, methods, files, replaces=force, **arguments)
     except KeyboardInterrupt:
         kept = [str(path) for path in map(partial_file, files) if path.exists()]
         if kept:
-            told = f"fedlsa: what is done is kept in {', '.join(kept)}; the same command goes on from there"
-            print(told, file=sys.stderr)
+            print(
+                f"fedlsa: what is done is kept in {', '.join(kept)}; the same command goes on from there",
+                file=sys.stderr,
+            )
         raise
 
 

@@ -92,7 +92,7 @@ def problem_text(problem: Problem, *, with_data: bool = False) -> str:
 
 def missing(stored_text: str | LongText) -> str | None:
     """What a result whose problem has this text cannot be run again without; None where it holds the problem."""
-    if full_text(stored_text).startswith('{"embedded": true'):  # told without reading its arrays
+    if full_text(stored_text).startswith('{"embedded": true'):  # known without reading its arrays
         return None
     stored = value(stored_text)
     if stored["embedded"]:
@@ -167,8 +167,8 @@ def stored_arguments(dataset: xr.Dataset, problem: Any = None) -> dict[str, Any]
     kind = SAMPLINGS[sampling.pop("name")]
     stored = {"sampling": kind(**sampling), **value(dataset.attrs["arguments"])}
     named = dataset.attrs.get("start", LABORATORY_START)
-    own = isinstance(problem, Problem) and problem.start_label() == named
-    if stored.get("theta_0") is None and "theta_star" in dataset.attrs and not own:
+    usual = isinstance(problem, Problem) and problem.start_label() == named
+    if stored.get("theta_0") is None and "theta_star" in dataset.attrs and not usual:
         solution = np.asarray(dataset.attrs["theta_star"], np.float64)
         stored["theta_0"] = solution + 1 if named == LABORATORY_START else np.zeros_like(solution)
     return stored

@@ -155,8 +155,8 @@ def _encoded(dataset: xr.Dataset, command: str) -> bytes:
                 for i, dim in enumerate(over):
                     stored.dims[i].attach_scale(file[dim])
         for name, variable in variables.items():
-            own = variable.attrs
-            file[name].attrs.update({k: own[k] for k in ("long_name", "description") if k in own})
+            words = {k: v for k, v in variable.attrs.items() if k in ("long_name", "description")}
+            file[name].attrs.update(words)
     return image.getvalue()
 
 
@@ -258,8 +258,8 @@ def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
     )
     for name, variable in out.variables.items():
         variable.attrs = next((dict(c[name].attrs) for c in curves if name in c), {})  # psi: of those who have it
-    own = {k: [str(full_text(c.attrs.get(k, ""))) for c in curves] for k in ("algorithm", "sampling", "moments")}
-    out.attrs = {k: curves[0].attrs[k] for k in OF_THE_PROBLEM} | own
+    out.attrs = {k: curves[0].attrs[k] for k in OF_THE_PROBLEM}
+    out.attrs |= {k: [str(full_text(c.attrs.get(k, ""))) for c in curves] for k in ("algorithm", "sampling", "moments")}
     out.attrs |= {"command": command or "", "versions": recipe.text(recipe.versions())}
     return out
 

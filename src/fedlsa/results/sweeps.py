@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OF_A_PROBLEM = ("agents", "dim", "theta_star", "start", "problem", recipe.NEEDS)  # attributes of a result
 OF_A_METHOD = ("method", "algorithm")
+ROOM = Algorithm.__module__.rpartition(".")[0] + "."  # in whichever of its files a method once stood
 WORDS = {"problem": "problem", "algorithm": "method"}  # long names; those of options are their own
 
 Axes = Mapping[str, Any]  # by name: the values along a dimension, as a list, or the one value of a scalar coordinate
@@ -98,12 +99,12 @@ def runs(sweep: xr.Dataset) -> list[xr.Dataset]:
     for place in product(*(range(sweep.sizes[name]) for name in swept)):
         run = sweep.isel(dict(zip(swept, place, strict=True)))
         at = [run[name].item() for name in names]
-        own = dict(common)
+        attributes = dict(common)
         if "problems" in record:
-            own |= known(record["problems"], at.pop(0))
-        own |= dict(zip(OF_A_METHOD, known(configurations, tuple(at)), strict=True))
+            attributes |= known(record["problems"], at.pop(0))
+        attributes |= dict(zip(OF_A_METHOD, known(configurations, tuple(at)), strict=True))
         run = run.drop_vars(names)
-        run.attrs = abridged(own)
+        run.attrs = abridged(attributes)
         out.append(run)
     return out
 
@@ -199,10 +200,10 @@ def _classes(stored: Sequence[Mapping[str, str]], given: Any) -> list[type[Algor
     """The classes of a record; those that are not of fedlsa must be given."""
     offered = [] if given is None else list(given) if checks.is_sequence(given) else [given]
     by_name = {(kind.__module__, kind.__qualname__): kind for kind in offered}
-    ours = {kind.__qualname__: kind for kind in METHODS.values()}  # in whichever file of the package they once stood
+    ours = {kind.__qualname__: kind for kind in METHODS.values()}
     found = [
-        ours.get(name) if home.startswith(Algorithm.__module__.rpartition(".")[0] + ".") else by_name.get((home, name))
-        for home, name in ((entry["module"], entry["qualname"]) for entry in stored)
+        ours.get(name) if module.startswith(ROOM) else by_name.get((module, name))
+        for module, name in ((entry["module"], entry["qualname"]) for entry in stored)
     ]
     if None in found:
         raise _unknown("sweep", stored[found.index(None)], given)
