@@ -5,7 +5,7 @@
 /** @typedef {(Point | null | undefined)[]} Points null: a gap */
 
 var FedLSACanvas = (() => {
-  const {SMALL, clamp, finite} = FedLSAAxes;
+  const {SMALL, finite} = FedLSAAxes;
   /** @param {unknown} p @returns {p is Point} */
   const isPoint = p => Array.isArray(p) && finite(p[0]) && finite(p[1]);
   /** @param {Point | null | undefined} p @param {Point} q */
@@ -13,15 +13,17 @@ var FedLSACanvas = (() => {
   /** @param {Point} p @param {Point} q @param {number} s @returns {Point} */
   const between = (p, q, s) => isPoint(p) && isPoint(q) ? [p[0] + s * (q[0] - p[0]), p[1] + s * (q[1] - p[1])] : [NaN, NaN];
 
-  /** @param {Brush} g @param {Points} points @param {string} style @param {number} width @param {number} [alpha]
+  const FAR = 1e5;  // pixels: a brush loses its way beyond them
+  /** Straight lines through points; what lies far off is drawn as far as it can be seen.
+      @param {Brush} g @param {Points} points @param {string} style @param {number} width @param {number} [alpha]
       @param {number[]} [dash] */
   function line(g, points, style, width, alpha = 1, dash = []) {
     g.beginPath();
-    let down = false;
+    let down = false, away = false;
     for (const p of points) {
-      const there = isPoint(p);
-      if (there) g[down ? "lineTo" : "moveTo"](clamp(p[0], -1e5, 1e5), clamp(p[1], -1e5, 1e5));
-      down = there;
+      const there = isPoint(p), far = there ? Math.max(1, Math.abs(p[0]) / FAR, Math.abs(p[1]) / FAR) : 1;
+      if (there) g[down && !(away && far > 1) ? "lineTo" : "moveTo"](p[0] / far, p[1] / far);
+      [down, away] = [there, far > 1];
     }
     Object.assign(g, {strokeStyle: style, lineWidth: width, globalAlpha: alpha}).setLineDash(dash);
     g.stroke();

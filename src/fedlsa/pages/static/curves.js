@@ -163,7 +163,7 @@ var FedLSACurves = (() => {
     function drawBands(g, m) {
       const {X, y, box, high} = axes, parts = m.parts || {}, total = bounds(m.total || []);
       const leaves = finite(m.unstable_from) ? total.findIndex((v, i) => total.slice(i).every(u => u > high)) : -1;
-      const xs = xOf(m).slice(0, leaves < 0 ? undefined : leaves + 1).map(v => X.at(v));
+      const xs = xOf(m).slice(0, leaves < 0 ? undefined : leaves).map(v => X.at(v));
       const curves = error.methods.map(one => ({across: xOf(one).map(v => X.at(v)), up: (one.total || []).map(y)}));
       const size = (/** @type {number | null} */ v) => finite(v) ? Math.max(0, v) : Infinity;
       let under = xs.map(() => 0);
@@ -197,8 +197,11 @@ var FedLSACurves = (() => {
       const {methods} = error, kinds = [...PARTS].reverse().filter(k => methods.some(m => m.parts && m.parts[k]));
       const apart = round === undefined;
       const value = (/** @type {number | null | undefined} */ v) => v === undefined ? "" : number(v ?? Infinity, 2);
-      const rows = methods.map((m, i) => !m.total ? [] : [m.name, ...apart ? [axes.rounds[entries[i]] ?? "ended"] : [],
-        ...[m.total, ...kinds.map(k => m.parts?.[k])].map(list => value(list?.[entries[i]]))]).filter(row => row.length);
+      const rows = methods.flatMap((m, i) => {
+        const told = entries[i] < axes.told[i], lists = told ? [m.total, ...kinds.map(k => m.parts?.[k])] : [];
+        const cells = [...lists.map(list => value(list?.[entries[i]])), ...told ? [] : ["unstable"]];
+        return m.total ? [[m.name, ...apart ? [axes.rounds[entries[i]] ?? "ended"] : [], ...cells]] : [];
+      });
       const head = [...apart ? [`at ${number(x)}`, "round"] : [`round ${round}`], "error", ...kinds];
       tip.replaceChildren(...[head, ...rows].map(cells => {
         const row = document.createElement("tr");
@@ -206,7 +209,7 @@ var FedLSACurves = (() => {
         return row;
       }));
       const at = axes.X.at(x), width = tip.offsetWidth, right = element.clientWidth - width - 2;
-      tip.style.left = `${clamp(at < axes.box.r / 2 ? at + 12 : at - width - 12, 2, right)}px`;
+      tip.style.left = `${clamp(at < axes.box.r / 2 ? at + 12 : at - width - 12, 2, Math.max(2, right))}px`;
       tip.style.top = `${HEAD + 2 + WORDS * most([0, ...methods.map((m, k) => finite(m.unstable_from) ? k + 1 : 0)])}px`;
     }
     /** @param {number} t */

@@ -381,16 +381,18 @@ var FedLSAPlane = (() => {
       const taken = path.flatMap((p, t) => [1 / 3, 2 / 3, 1].map(s => between(path[Math.max(t - 1, 0)], p, s)));
       if (!many) for (const walk of [0, 1, 2].flatMap(r => m.walks?.[r] || []))
         for (let k = 0; k < walk.length; k += 6) taken.push(at([walk[k], walk[k + 1]]));
-      placeNames(g, pane, labels, taken);
-      text(g, m.name, pane.x + 10, pane.y + 16, tint, paint("paper"), `600 ${pane.w < 170 ? 13 : 16}px ${FONT}`);
       const reason = isPoint(m.end) || !m.end_reason ? [] : wrapped(g, m.end_reason, pane.w - 20);
-      reason.reverse().forEach((words, i) =>
-        text(g, words, pane.x + 10, pane.y + pane.h - 12 - 15 * i, paint("soft"), paint("paper")));
+      const spots = [pane.y + pane.h - 12 - 15 * (reason.length - 1), pane.y + HEAD + 8];  // below, or above
+      const marks = spots.map(y => labels.filter(([p]) => p[1] > y - 20 && p[1] < y + 15 * reason.length + 10).length);
+      const first = spots[marks.indexOf(least(marks))];
+      placeNames(g, pane, labels, taken, [pane.x, first - 10, pane.w, 15 * reason.length]);
+      text(g, m.name, pane.x + 10, pane.y + 16, tint, paint("paper"), `600 ${pane.w < 170 ? 13 : 16}px ${FONT}`);
+      reason.forEach((words, i) => text(g, words, pane.x + 10, first + 15 * i, paint("soft"), paint("paper")));
     }
-    /** Each name stands where it hides least, off the line through `taken`. @param {Brush} g @param {Rectangle} pane
-        @param {Label[]} labels @param {Point[]} taken */
-    function placeNames(g, pane, labels, taken) {
-      const boxes = [[pane.x, pane.y, pane.w, 28], ...labels.map(([[x, y]]) => [x - 10, y - 10, 20, 20])];
+    /** Each name stands where it hides least, off the line through `taken` and other words. @param {Brush} g
+        @param {Rectangle} pane @param {Label[]} labels @param {Point[]} taken @param {number[]} words */
+    function placeNames(g, pane, labels, taken, words) {
+      const boxes = [[pane.x, pane.y, pane.w, 28], words, ...labels.map(([[x, y]]) => [x - 10, y - 10, 20, 20])];
       for (const [point, words, style, size, tied] of labels) {
         g.font = `600 ${size}px ${FONT}`;
         const w = g.measureText(words).width, h = size + 3, found = freePlace(point, w, h, pane, labels, boxes, taken);
