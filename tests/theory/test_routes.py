@@ -14,7 +14,7 @@ from fedlsa.theory.linear import Squares, at_rounds, repeat
 TWO = fl.problems.garnet(agents=2, states=3, features=2, seed=1)
 SIX = fl.problems.garnet(agents=6, states=8, features=3, seed=2)
 ONE_OUTCOME = fl.problems.from_observations([([1.0], A[None], np.ones((1, 2))) for A in (np.eye(2), 2 * np.eye(2))])
-with open(Path(__file__).parents[2] / "docs" / "routes.csv", newline="", encoding="utf8") as file:
+with open(Path(__file__).parents[2] / "src" / "fedlsa" / "theory" / "routes.csv", newline="", encoding="utf8") as file:
     TABLE = list(csv.DictReader(file))
 
 
