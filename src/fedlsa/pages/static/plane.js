@@ -25,6 +25,7 @@ var FedLSAPlane = (() => {
   const AGENTS = ["#cc79a7", "#d98f00", "#3f9bd8", "#009e73", "#8c6bb1", "#8a8a8a"];
   const MAX_NAMED = 8;      // agents that get a name each
   const HUES = 24;          // of many agents: those of one colour are drawn at one stroke
+  const STRIDE = 1 / 16;    // of a round: as long as they move, walks of many agents follow their heads in strides
   const WALK = 0.72;        // share of a round in which agents walk; then they go to their average
   const CLOSE_UP = 0.2;     // of the width that own solutions need: where paths need less, Fit leaves own solutions out
   const HEAD = 34, EDGE = 14;  // pixels above a view's picture, for its name; from an edge to the mark of what lies beyond
@@ -254,15 +255,16 @@ var FedLSAPlane = (() => {
       makeHandles();
     }
     /** What stands still, where that has changed, and what moves, at a round; what is drawn.
-        @param {number} cursor @param {boolean} stale */
-    function draw(cursor, stale) {
+        @param {number} cursor @param {boolean} stale @param {boolean} playing */
+    function draw(cursor, stale, playing) {
       if (stale) drawStill();
       const {agents, methods} = plane, many = agents.length > MAX_NAMED;
       const t = Math.min(cursor, most(methods.map(m => m.average.length)) - 1), done = Math.max(0, Math.ceil(t) - 1);
       const u = t - done;  // the share of round done + 1; 1 at its end
       const walked = clamp(u / WALK, 0, 1), gathered = clamp((u - WALK) / (1 - WALK), 0, 1);
       const now = gathered === 1 ? done + 1 : done;
-      drawTrail(done + walked, stale, many);
+      const upto = done + walked, behind = upto - trailed;
+      if (stale || !playing || !many || behind < 0 || behind >= STRIDE || walked === 1) drawTrail(upto, stale, many);
       const [g] = paper.brush(2);
       /** @type {Record<string, {average: Point, end: Point | null}>} */
       const drawn = {};
@@ -289,6 +291,7 @@ var FedLSAPlane = (() => {
     }
     /** Walks up to a round. @param {number} upto @param {boolean} stale @param {boolean} many */
     function drawTrail(upto, stale, many) {
+      if (upto === trailed && !stale) return;
       const again = stale || upto < trailed || upto > trailed + 2, [g, W, H] = paper.brush(1, again);
       if (again) trailed = Math.max(0, Math.ceil(upto) - 3);
       while (trailed < upto) {

@@ -228,7 +228,7 @@ var FedLSAScene = (() => {
     function draw() {
       if (!host.isConnected || !(data.plane || data.error)) return;
       scene.drawn = {title: data.title || "", round: cursor, rounds: T,
-        plane: data.plane && plane.ready ? plane.draw(cursor, stale) : {},
+        plane: data.plane && plane.ready ? plane.draw(cursor, stale, playing) : {},
         error: data.error && curves.ready ? curves.draw(cursor, stale) : {}};
       changed = stale = false;
     }
