@@ -15,7 +15,7 @@ import pytest
 from print_quality import faults
 
 import fedlsa
-from fedlsa.experiments import EXPERIMENTS, Results, Scale, compute
+from fedlsa.experiments import EXPERIMENTS, Scale, compute, tabulate
 from fedlsa.paper_items import ITEMS
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def shown(row: dict[str, float]) -> str:
 
 def test_the_numbers_of_the_table_are_those_of_the_experiment() -> None:
     (table,) = EXPERIMENTS["corrections"].tables
-    rows = {row["statement"]: row for row in table.rows(Results(table.cells(Scale()), compute), Scale())}
+    rows = table.rows(tabulate(table.cells(Scale()), compute), Scale()).set_index("statement").to_dict("index")
     on_page = dict(re.findall(r"`([\w ]+)`: (\S+ against [^\s,]+(?: \(ratio [^)]+\))?)", CORRECTED))
     assert on_page == {name: shown(row) for name, row in rows.items()}
     for name, row in rows.items():

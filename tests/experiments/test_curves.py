@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedlsa.experiments import EXPERIMENTS, Results, Scale
+from fedlsa.experiments import EXPERIMENTS, Scale, tabulate
 from fedlsa.figures.lines import Chart, ChartRows, Line, add_prediction, power
 from fedlsa.figures.matplotlib_figures import draw_charts
 
@@ -11,7 +11,7 @@ QUICK = Scale("paper", 3, quick=True)
 
 def test_removing_the_bias_twice_is_as_bad_as_not_at_all(look):
     claims = {c.name: c for c in EXPERIMENTS["debiased"].claims}
-    value = {k: c.measure(Results(c.cells(QUICK), look)) for k, c in claims.items()}
+    value = {k: c.measure(tabulate(c.cells(QUICK), look)) for k, c in claims.items()}
     assert 1 <= value["debiased-matches"] < 1.5 < value["debiased-as-printed"]
     assert not claims["debiased-as-printed"].expected
 

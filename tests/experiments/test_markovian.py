@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import fedlsa as fl
-from fedlsa.experiments import Cell, Results, compute
+from fedlsa.experiments import Cell, compute, tabulate
 from fedlsa.experiments.computations import skipping
 from fedlsa.experiments.skipping import inequivalence, rounds_to
 
@@ -55,7 +55,7 @@ def made_up(level, noise):
     exact = xr.Dataset({"mse": ("rounds", np.ones(5))}, coords={"rounds": range(5)})
     place = {"problem": {"agents": 2}, "method": "fedlsa"}
     cells = [Cell("exact", place), *(Cell("simulate", {**place, "skip": skip}) for skip in ("tau_mix", "theorem"))]
-    return inequivalence(Results(cells, lambda cell: exact if cell.kind == "exact" else run))
+    return inequivalence(tabulate(cells, lambda cell: exact if cell.kind == "exact" else run))
 
 
 def test_errors_are_the_same_where_noise_is_small_enough_to_tell_and_only_there():

@@ -1,31 +1,44 @@
 """The report: whole in itself, well formed, escaped, the same bytes for the same outcomes."""
 
 import csv
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import parse_qsl
 
 import numpy as np
+import pandas as pd
 import pytest
 import tiny
 
 from fedlsa.errors import ArgumentError, UnknownNameError
 from fedlsa.experiments import EXPERIMENTS, LocalExecutor, Outcome, Scale, Verdict, reproduce
-from fedlsa.experiments.experiment import interval, verdict_words
-from fedlsa.experiments.report_cards import deciding_chart, explorer_settings
-from fedlsa.experiments.report_page import claims, page
+from fedlsa.experiments.experiment import interval, summary, verdict_words
+from fedlsa.experiments.report import claims, explorer_settings, page, panels
 from fedlsa.explore.page_settings import PageSettings
+from fedlsa.figures.chart_data import chart_data
 from fedlsa.figures.lines import Chart, ChartRows, Line, mean_line
-from fedlsa.figures.svg_charts import SvgSheet, sheet
 from fedlsa.mathml import mathml
 from fedlsa.paper_items import ITEMS, LABEL, PLACES, cite
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 QUICK = Scale("paper", 3, quick=True)
-PANELS = [f"{world}, N = 10, H = {H}" for world in ("heterogeneous", "homogeneous") for H in ("10", "1,000")]
-SHEETS = {"fig1": SvgSheet(tuple((title, "", "") for title in PANELS), "", ())}
 CATALOGUE = {**tiny.CATALOGUE, "wrong": tiny.WRONG}
+
+
+def charts(experiment, scale=QUICK, panel=None):
+    """Charts with the titles that the experiment declares, the same lines in all."""
+    panel = panel or Chart([Line(np.arange(3.0), np.ones(3), "it")])
+    titled = {p.name: [[replace(panel, title=title) for title in p.panels(scale)]] for p in experiment.pictures}
+    return {name: chart_data(ChartRows(rows)) for name, rows in titled.items()}
+
+
+def outcome(experiment, values, scale=QUICK, rows=None):
+    """With made-up values of claims, and the same rows in every table."""
+    frame = pd.DataFrame(rows or [{"method": "it", "n": 1}])
+    tables = {t.name: frame for t in experiment.tables}
+    return Outcome(experiment, scale, {}, charts(experiment, scale), tables, values)
 
 
 class Reader(HTMLParser):
@@ -73,6 +86,7 @@ def test_tags_balance_and_the_page_fits_a_phone(made):
 def test_the_page_asks_nothing_of_anyone(made):
     reader = Reader(made[2])
     assert not {"link", "iframe", "object", "img"} & {tag for tag, _ in reader.tags}
+    assert "import(" not in made[2]
     assert reader.attributes("src") == []
     assert "url(" not in made[2]
     assert "@import" not in made[2]
@@ -86,16 +100,20 @@ def test_every_link_leads_somewhere(made):
     assert len(names) == len(set(names))
     links = reader.attributes("href")
     assert {link[1:] for link in links if link.startswith("#")} <= set(names)
-    assert {"one", "two", "wrong", "one-paper-0", "two-authors-0", "claim-near", "paper", "beyond"} <= set(names)
+    assert {"one", "two", "wrong", "claim-near", "paper", "beyond", "charts"} <= set(names)
     files = [link for link in links if link.startswith("..")]
     assert sorted({f.rpartition(".")[2] for f in files}) == ["csv", "pdf"]
     assert all((out / "report" / f).exists() for f in files)
 
 
 def test_every_chart_stands_once_and_is_shown_wherever_it_is_needed(made):
-    charts = [held["id"] for tag, held in Reader(made[2]).tags if tag == "symbol"]
-    assert charts == [f"{name}-{preset}-0" for name in ("one", "two") for preset in ("paper", "authors")]
-    assert made[2].count('href="#one-paper-0"') == 5  # twice in each of two cards, and among all pictures
+    data = json.loads(re.search(r'<script type="application/json" id="charts">(.*?)</script>', made[2])[1])
+    assert set(data) == {f"{name}-{preset}-0" for name in ("one", "two") for preset in ("paper", "authors")}
+    reader = Reader(made[2])
+    assert set(reader.attributes("data-chart")) == set(data)
+    assert {i for ids in reader.attributes("data-charts") for i in ids.split()} == set(data)
+    assert made[2].count('data-chart="one-paper-0"') == 5  # twice in each of two entries, and among all pictures
+    assert len(data["one-paper-0"]["lines"]) == 9
 
 
 def test_text_is_escaped_and_comes_back_as_it_was(made):
@@ -103,6 +121,7 @@ def test_text_is_escaped_and_comes_back_as_it_was(made):
     for words in ("First & foremost", "Means of 3 seeds, <paper>", "The means & more", "mean <i>", "<right> & near"):
         assert words in text
     assert "the <means>" in text
+    assert "<means>" not in made[2]
     assert "<right>" not in made[2]
     assert "<i>" not in made[2]
 
@@ -114,7 +133,8 @@ def test_it_shows_titles_numbers_parameters_commands_and_verdicts(made):
         "means are small in Figure 1",
         "fedlsa reproduce one --preset authors --seeds 3 --instances 0 --quick",
         "place 0, 1, 2, 3, 4, 5, 6, 7",
-        "holds if 1 … 2 the mean is <right> & near Number: mean of all draws.",
+        "mean of draws: holds if 1 … 2 holds",
+        "the mean is <right> & near Number: mean of draws; of all.",
         "does not hold as stated",
         "They are not.",
         "FAILED",
@@ -125,32 +145,50 @@ def test_it_shows_titles_numbers_parameters_commands_and_verdicts(made):
 
 def test_kinds_of_claims_stand_apart_with_totals_of_their_own_and_contradictions_first(made):
     reader = Reader(made[2])
-    assert "What the paper says 1 not as stated 1 holds Beyond the paper 1 FAILED" in reader.text
-    cards = [(held["data-kind"], held["data-verdict"]) for _, held in reader.tags if "data-kind" in held]
-    assert cards == [("paper", "note"), ("paper", "good"), ("beyond", "bad")]
+    assert "What the paper says 1 does not hold as stated 1 holds Beyond the paper 1 FAILED" in reader.text
+    entries = [(held["data-kind"], held["data-verdict"]) for _, held in reader.tags if "data-kind" in held]
+    assert entries == [("paper", "note"), ("paper", "good"), ("beyond", "bad")]
 
 
-def test_what_is_printed_and_fails_has_a_card_each_that_does_not_hold_with_its_numbers():
+def test_what_is_printed_and_fails_has_an_entry_each_as_a_correction_with_its_numbers():
     e = EXPERIMENTS["corrections"]
     gaps = [(-0.5,) if c.at_least == 0 else (0.5,) for c in e.claims]
     table = [{"statement": c.row, "what": "RMSE, at most", "printed": 0.25, "exact": 0.75} for c in e.claims]
-    text = page([Outcome(e, scale, {}, {}, {"corrections": table}, gaps) for scale in tiny.SCALES])
-    reader = Reader(text)
-    cards = [held["data-verdict"] for tag, held in reader.tags if tag == "article"]
-    assert cards == ["note"] * len(e.claims) == ["note"] * 22
-    assert "Printed statements that are corrected 22 not as stated" in reader.text
+    outcomes = [outcome(e, gaps, scale, table) for scale in tiny.SCALES]
+    reader = Reader(page(outcomes))
+    entries = [held["data-verdict"] for tag, held in reader.tags if tag == "article"]
+    assert entries == ["note"] * len(e.claims) == ["note"] * 22
+    assert "Printed statements that are corrected 22 corrected" in reader.text
     assert reader.text.count("what RMSE, at most printed 0.25 exact 0.75") == 22  # once, and not on each instance
-    assert reader.text.count("0.75 exact, on a counterexample holds if ≤ 0.25, as printed") == 21
-    assert reader.text.count("0.75 exact, on a counterexample holds if = 0.25, as printed") == 1
+    assert reader.text.count("corrected RMSE, at most 0.25 : printed; 0.75 : exact, on a counterexample") == 22
     assert "Lemma A.3" in reader.text
+    assert summary(outcomes) == ["22 printed statements are corrected: each fails on an exact counterexample"]
 
 
-def test_formulas_of_cards_are_mathml_and_none_is_left_as_text():
-    every = []
-    for e in EXPERIMENTS.values():
-        tables = {t.name: [{"method": "q = τ_mix", "exponent of N": 2.5, "theta_star": -1e-5}] for t in e.tables}
-        sheets = dict.fromkeys([p.name for p in e.pictures], SvgSheet(SHEETS["fig1"].panels, "", ()))
-        every.append(Outcome(e, QUICK, {}, sheets, tables, [(0.5,)] * len(e.claims)))
+def test_several_claims_on_one_sentence_are_one_entry_that_holds_if_they_all_do():
+    e = EXPERIMENTS["fig2"]
+    assert e.claims[2].quote == e.claims[3].quote
+    values = [(-1.0,), (-1.0,), (0.0,), (500.0,), (1.5,), (0.5,)]
+    both = [outcome(e, values, scale) for scale in tiny.SCALES]
+    assert summary(both)[0] == "4 of 4 sentences of the paper hold on both instances"
+    reader = Reader(page(both))
+    assert reader.attributes("id").count("claim-bias-ignores-agents") == 1
+    assert "claim-speed-up-ends" not in reader.attributes("id")
+    assert "agents at which FedLSA's noise has fallen to its drift: holds if ≤ 1000 holds 500" in reader.text
+    later = [both[0], outcome(e, [*values[:3], (2000.0,), *values[4:]], tiny.SCALES[1])]  # on one instance, one of two
+    assert summary(later)[0] == "3 of 4 sentences of the paper hold on both instances; 1 FAILED"
+    assert summary(both[:1])[0] == "4 of 4 sentences of the paper hold on the instance of the paper's text"
+
+
+def numbered(experiment, row):
+    """A row for each claim that has its numbers in a table, or one row."""
+    rows = [{"statement": c.row, "what": "it", "printed": 0.25, "exact": 0.75} for c in experiment.claims if c.row]
+    return rows or [row]
+
+
+def test_formulas_of_entries_are_mathml_and_none_is_left_as_text():
+    row = {"method": "q = τ_mix", "exponent of N": 2.5, "theta_star": -1e-5}
+    every = [outcome(e, [(0.5,)] * len(e.claims), rows=numbered(e, row)) for e in EXPERIMENTS.values()]
     text = page(every)
     formula = mathml(r"\le \eta^2H^2\,E_c[e^{\eta H\Vert\bar A_c\Vert}\Vert\theta_\star^c-\theta_\star\Vert]", "inline")
     assert formula in text
@@ -163,13 +201,15 @@ def test_formulas_of_cards_are_mathml_and_none_is_left_as_text():
 def test_a_quick_run_says_what_it_ran_and_which_claims_it_decided():
     claims = EXPERIMENTS["fig1"].claims
     values = [(0.0,)] * (len(claims) - 1) + [(float("nan"),)]
-    text = Reader(page([Outcome(EXPERIMENTS["fig1"], QUICK, {}, SHEETS, {}, values)])).text
+    text = Reader(page([outcome(EXPERIMENTS["fig1"], values)])).text
     assert "It ran N = 10; H = 10, 1 000; η = 0.1; 5, 60, 200, 20 000 rounds; 3, 40 seeds." in text
     assert "the same test as in a full run: 1 of 6" in text
     assert "Not to be decided at this size: simulation-agrees-main" in text
     assert "decided at a smaller size: N = 10 (full run: 100)" in text
-    full = Reader(page([Outcome(EXPERIMENTS["fig1"], replace(QUICK, quick=False), {}, SHEETS, {}, values)])).text
+    assert "A quick picture, which may not show the claim: N = 10 (full run: 10, 100); 5, 200 (full run:" in text
+    full = Reader(page([outcome(EXPERIMENTS["fig1"], values, replace(QUICK, quick=False))])).text
     assert "Quick run" not in full
+    assert "quick picture" not in full
 
 
 def test_what_is_no_number_has_its_reason_and_numbers_stand_at_the_right(made):
@@ -182,30 +222,26 @@ def test_what_is_no_number_has_its_reason_and_numbers_stand_at_the_right(made):
 def test_a_table_with_many_columns_and_few_rows_stands_on_its_side():
     e = EXPERIMENTS["markov"]
     row = {"setting": "FedLSA", **{f"number {i}": float(i) for i in range(20)}, "squared bias": float("nan")}
-    tables = {"markov": [row, {**row, "setting": "SCAFFLSA"}]}
-    reader = Reader(page([Outcome(e, QUICK, {}, {p.name: SHEETS["fig1"] for p in e.pictures}, tables, [(0.0,)] * 5)]))
+    reader = Reader(page([outcome(e, [(0.0,)] * 5, rows=[row, {**row, "setting": "SCAFFLSA"}])]))
     assert [held["scope"] for tag, held in reader.tags if tag == "th"] == ["col"] * 3 + ["row"] * 21
     assert "setting FedLSA SCAFFLSA number 0 0 0 number 1 1 1" in reader.text
     assert "squared bias: a simulation does not know the mean of its law" in reader.text
 
 
-def test_the_chart_in_a_card_has_the_setting_of_the_claim():
+def test_the_chart_in_an_entry_is_the_one_that_the_claim_names():
     claims = {c.name: c for c in EXPERIMENTS["fig1"].claims}
-    outcome = Outcome(EXPERIMENTS["fig1"], QUICK, {}, SHEETS, {}, [(0.0,)] * 6)
-    assert deciding_chart(claims["fedlsa-stalls"], outcome) == ("fig1", 1)
-    assert deciding_chart(claims["alike-when-homogeneous"], outcome) == ("fig1", 3)
-    assert deciding_chart(claims["simulation-agrees-main"], outcome) == ("fig1", 1)
-    assert deciding_chart(replace(claims["fedlsa-stalls"], panel="H = 10"), outcome) == ("fig1", 0)
-    assert deciding_chart(claims["fedlsa-stalls"], replace(outcome, sheets={})) is None
+    made = outcome(EXPERIMENTS["fig1"], [(0.0,)] * 6)
+    assert panels([claims["fedlsa-stalls"]], made) == {("fig1", 1): "heterogeneous, N = 10, H = 1,000"}
+    assert panels([claims["alike-when-homogeneous"]], made) == {("fig1", 3): "homogeneous, N = 10, H = 1,000"}
+    full = outcome(EXPERIMENTS["fig1"], [(0.0,)] * 6, Scale())
+    assert panels([claims["fedlsa-stalls"]], full) == {("fig1", 3): "heterogeneous, N = 100, H = 1,000"}
+    both = [replace(claims["fedlsa-stalls"], panel=f"fig1: heterogeneous, N = 10, H = {H}") for H in ("10", "1,000")]
+    assert [place for _, place in panels([*both, *both], made)] == [0, 1]
 
 
 @pytest.mark.parametrize("scale", [QUICK, Scale("authors")], ids=["quick", "full"])
 def test_links_into_the_explorer_are_settings_that_it_takes(scale):
-    every = {
-        c.name: explorer_settings(c, Outcome(e, scale, {}, {p.name: SHEETS["fig1"] for p in e.pictures}, {}, []))
-        for e in EXPERIMENTS.values()
-        for c in e.claims
-    }
+    every = {c.name: explorer_settings(c, scale) for e in EXPERIMENTS.values() for c in e.claims}
     for name, text in every.items():
         if text:
             settings = PageSettings.from_address(text)
@@ -214,7 +250,7 @@ def test_links_into_the_explorer_are_settings_that_it_takes(scale):
     stalls = PageSettings.from_address(every["fedlsa-stalls"])
     wanted = (10 if scale.quick else 100, 0.1, 1000, True)
     assert (stalls.agents, stalls.step_size, stalls.local_steps, stalls.heterogeneous) == wanted
-    printed = PageSettings.from_address(every["debiased-as-printed"])  # that of the picture in its card
+    printed = PageSettings.from_address(every["debiased-as-printed"])  # that of the picture in its entry
     assert (printed.step_size, printed.local_steps, printed.heterogeneous) == (0.1, 1000, True)
     assert not PageSettings.from_address(every["alike-when-homogeneous"]).heterogeneous
     assert every["lower-bound-psi"] == every["table1-fedlsa-a"] == every["values-home"] == ""
@@ -292,32 +328,25 @@ def test_a_full_report_is_under_two_megabytes():
     rng = np.random.default_rng(0)
     x = np.arange(0, 50_250, 250)
 
-    def panel(i):
+    def panel():
         noisy = 10 ** rng.normal(np.linspace(1, -3, 201), 0.2, (10, 201))
         means = [mean_line(x, noisy, name, "#d55e00") for name in ("FedLSA", "SCAFFLSA")]
         exact = [Line(x, noisy.mean(0), "exact expectation", role="expectation", name=f"exact {k}") for k in range(2)]
-        return Chart([*means, *exact], title=f"heterogeneous, N = {i}, H = 1,000")
+        return Chart([*means, *exact])
 
-    ten = [panel(i) for i in range(10)]  # as many panels as the largest figures have
-    with_curves, outcomes = ("fig1", "local-steps", "small-steps", "debiased", "markov"), []
-    large, small = (sheet(ChartRows([panels])) for panels in (ten, ten[:3]))
+    row = {"method": "SCAFFLSA, N = 10", **dict.fromkeys(map(str, range(25)), 0.1)}
+    outcomes = []
     for scale in (Scale("paper"), Scale("authors")):
         for e in EXPERIMENTS.values():
-            sheets = {picture.name: large if e.name in with_curves else small for picture in e.pictures}
-            tables = {
-                t.name: [{"method": "SCAFFLSA, N = 10", **dict.fromkeys(map(str, range(25)), 0.1)}] * 30
-                for t in e.tables
-            }
-            outcomes.append(Outcome(e, scale, {}, sheets, tables, [(0.5, *[0.25] * 10)] * len(e.claims)))
+            made = outcome(e, [(0.5, *[0.25] * 10)] * len(e.claims), scale, numbered(e, row) * 30)
+            outcomes.append(replace(made, charts=charts(e, scale, panel())))
     assert sum(len(e.pictures) for e in EXPERIMENTS.values()) == 14
     assert 1_000_000 < len(page(outcomes).encode()) < 2_000_000
 
 
-def test_a_card_that_holds_here_says_on_how_many_other_instances_it_holds():
+def test_an_entry_that_holds_here_says_on_how_many_other_instances_it_holds():
     e = EXPERIMENTS["values"]
-    sheets = {p.name: SHEETS["fig1"] for p in e.pictures}
-    tables = {t.name: [{"method": "it", "n": 1}] for t in e.tables}
-    text = page([Outcome(e, QUICK, {}, sheets, tables, [(0.5, 2.0, 0.25)] * len(e.claims))])
-    assert text.count('<span class="soft few">holds on 1 of 2 others</span>') == len(e.claims)
-    text = page([Outcome(e, QUICK, {}, sheets, tables, [(0.5, 0.5, 0.25)] * len(e.claims))])
-    assert text.count('<span class="soft">holds on 2 of 2 others</span>') == len(e.claims)
+    text = page([outcome(e, [(0.5, 2.0, 0.25)] * len(e.claims))])
+    assert text.count('<span class="few">holds on 1 of 2 others</span>') == len(e.claims)
+    text = page([outcome(e, [(0.5, 0.5, 0.25)] * len(e.claims))])
+    assert text.count("<span>holds on 2 of 2 others</span>") == len(e.claims)

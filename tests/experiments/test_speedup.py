@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import fedlsa as fl
-from fedlsa.experiments import Results, Scale
+from fedlsa.experiments import Scale, tabulate
 from fedlsa.experiments import linear_speedup as speedup
 from fedlsa.experiments.claim_statistics import slope
 from fedlsa.experiments.computations import updates
@@ -60,8 +60,8 @@ def test_figure_is_drawn_from_stored_cells_and_names_what_is_unstable(look):
         return look(cell)
 
     cells = speedup.all_cells(QUICK)
-    assert "unstable" not in speedup.draw(Results(cells, look), QUICK).notes[0]
-    charts = speedup.draw(Results(cells, unstable), QUICK)
+    assert "unstable" not in speedup.draw(tabulate(cells, look), QUICK).notes[0]
+    charts = speedup.draw(tabulate(cells, unstable), QUICK)
     assert "unstable" in charts.notes[0]
     assert sum(map(len, charts.rows)) == len({(c["heterogeneous"], c["local_steps"]) for c in cells})
     assert np.isfinite(charts.limits()).all()

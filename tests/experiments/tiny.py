@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from fedlsa.experiments import Cell, Claim, Experiment, Picture, Scale, Table, computes
@@ -55,48 +56,50 @@ def cells(first, last):
 
 def draw(results, scale):
     lines = []
-    for cell, result in results.select(kind="tiny"):
-        x, y = np.arange(result.sizes["rounds"]), result["value"].mean("seed").values
-        lines.append(Line(x, y, "<mean> & more", name=f"place {cell['place']}"))
-    error = results.select(kind="tiny simulate").only()["squared_error"].values
+    for row in results[results["kind"] == "tiny"].itertuples():
+        x, y = np.arange(row.result.sizes["rounds"]), row.result["value"].mean("seed").values
+        lines.append(Line(x, y, "<mean> & more", name=f"place {row.place:g}"))
+    error = results[results["kind"] == "tiny simulate"]["result"].item()["squared_error"].values
     lines.append(mean_line(np.arange(error.shape[1]), error, "run", "#d55e00"))
     chart = Chart(lines, "", "", "the <means>", y_scale="linear", limits=(-5, 15))
     return ChartRows([[chart]], panel=(1.0, 1.0))  # small: drawn quickly
 
 
 def rows(results, scale):
-    tiny = results.select(kind="tiny")
-    means = [(cell["place"], float(result["value"].mean())) for cell, result in tiny]
-    return [{"place": i, "mean <i>": mean, "none": math.nan if i else mean} for i, mean in means]
+    tiny = results[results["kind"] == "tiny"]
+    means = [(int(row.place), float(row.result["value"].mean())) for row in tiny.itertuples()]
+    return pd.DataFrame([{"place": i, "mean <i>": mean, "none": math.nan if i else mean} for i, mean in means])
 
 
 def mean(results):
-    return float(np.mean([result["value"].mean() for _, result in results.select(kind="tiny")]))
+    return float(np.mean([result["value"].mean() for result in results[results["kind"] == "tiny"]["result"]]))
 
 
 def claim(name, **bounds):
     bounds.setdefault("why", "" if bounds.get("expected", True) else "They are not.")
-    return Claim(name, f"the mean is <right> & {name}", "sec:tiny", "mean of all draws", cells(0, 4), mean, **bounds)
+    text = f"the mean is <right> & {name}"
+    return Claim(name, text, "sec:tiny", "mean of draws; of all", cells(0, 4), mean, **bounds)
 
 
 ONE = Experiment(
     "one",
     "First & foremost",
     ("fig:show-bias",),
-    (Picture("one", "Means of {seeds} seeds, <{preset}>", cells(0, 8), draw),),
+    (Picture("one", "Means of {seeds} seeds, <{preset}>", cells(0, 8), draw, lambda scale: ["the <means>"]),),
     (Table("one", "The means & more", cells(0, 8), rows, {"none": "it was left out"}),),
     (
-        claim("near", at_least=1, at_most=2, kind="paper", quote="means are <near> & dear"),
+        claim("near", at_least=1, at_most=2, kind="paper", quote="means are <near> & dear", panel="one: the <means>"),
         claim(
             "false",
             at_most=0.0,
             expected=False,
             kind="paper",
             quote="means are small in fig:show-bias",
+            panel="one: the <means>",
         ),
     ),
 )
-TWO = Experiment("two", "Second", (), (Picture("two", "More", cells(4, 12), draw),))
+TWO = Experiment("two", "Second", (), (Picture("two", "More", cells(4, 12), draw, lambda scale: ["the <means>"]),))
 WRONG = Experiment("wrong", "A claim that fails", (), claims=(claim("missed", at_least=5.0),))
 CATALOGUE = {e.name: e for e in (ONE, TWO)}
 SCALES = (Scale("paper", 3, True), Scale("authors", 3, True))

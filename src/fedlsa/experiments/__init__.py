@@ -5,7 +5,7 @@ True
 """
 
 from .catalogue import EXPERIMENTS
-from .cells import Cell, Results, Store, compute, computes
+from .cells import Cell, Store, compute, computes, tabulate
 from .executor import LocalExecutor, reproduce, run
 from .experiment import Claim, Experiment, Outcome, Picture, Scale, Table, Verdict
 
@@ -17,7 +17,6 @@ __all__ = [
     "LocalExecutor",
     "Outcome",
     "Picture",
-    "Results",
     "Scale",
     "Store",
     "Table",
@@ -26,6 +25,7 @@ __all__ = [
     "computes",
     "reproduce",
     "run",
+    "tabulate",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import corrections, growth, linear_speedup, one_shot, paper_curves, skipping, value_functions
+from . import appendix_curves, corrections, growth, linear_speedup, one_shot, paper_curves, skipping, value_functions
 from .experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -10,7 +10,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for e in (
         paper_curves.MAIN,
         linear_speedup.EXPERIMENT,
-        *paper_curves.EXPERIMENTS,
+        *appendix_curves.EXPERIMENTS,
         *growth.EXPERIMENTS,
         one_shot.EXPERIMENT,
         skipping.EXPERIMENT,

@@ -1,8 +1,8 @@
-"""A cell is one computation of an experiment, described by plain values alone; equal descriptions are one cell.
+"""A cell is one cached computation of an experiment, described by plain values; equal descriptions are one cell.
 
 Its key is derived from the description, from the source code that computes it and from the versions of libraries: a
 result on disk is found by what it is, whatever asked for it, and after a change of either it is not found any more.
-`Store` keeps results on disk; `Results` is the tidy table that figures, tables and claims are functions of.
+`Store` keeps results on disk; `tabulate` makes the pandas frame that figures, tables and claims are functions of.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ import hashlib
 import inspect
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
+import pandas as pd
 import xarray as xr
 
 from .. import checks
-from ..checks import Floats
 from ..errors import ResultFileError
 from ..results import result_files
 
@@ -33,7 +32,7 @@ F = TypeVar("F", bound=Compute)
 PACKAGE = Path(__file__).parents[1]
 # what every result may depend on; beside them it depends on the file that computes its kind
 ROOMS = ("problems", "algorithms", "results", "theory", "engine")
-HERE = ("experiments/computations.py", "experiments/counterexamples.py")
+SHARED_FILES = ("experiments/computations.py", "experiments/counterexamples.py")
 LIBRARIES = {name: version(name) for name in ("numpy", "scipy", "numba")}  # which compute, too
 CELL = "cell"  # the attribute of a stored result that holds its description
 BYTES_IN_MEMORY = 256 * 2**20  # of results that have been read: a large figure's fit into it
@@ -51,10 +50,10 @@ def computes(kind: str) -> Callable[[F], F]:
 
 def source_digest(package: Path, kind: str) -> str:
     """A digest of the source code, in a folder like `PACKAGE`, that computes a kind of cell."""
-    digest, own = hashlib.sha256(), Path(inspect.getfile(inspect.unwrap(KINDS[kind])))
-    own = package / own.relative_to(PACKAGE) if own.is_relative_to(PACKAGE) else own
-    every = [*package.glob("*.py"), *(file for room in ROOMS for file in (package / room).rglob("*.py"))]
-    for file in (*sorted(every), *(package / name for name in HERE), own):
+    digest, source = hashlib.sha256(), Path(inspect.getfile(inspect.unwrap(KINDS[kind])))
+    source = package / source.relative_to(PACKAGE) if source.is_relative_to(PACKAGE) else source
+    shared = [*package.glob("*.py"), *(file for room in ROOMS for file in (package / room).rglob("*.py"))]
+    for file in (*sorted(shared), *(package / name for name in SHARED_FILES), source):
         text = file.read_bytes().replace(b"\r\n", b"\n")
         name = file.relative_to(package).as_posix() if file.is_relative_to(package) else file.name
         digest.update(f"{name} {len(text)}\n".encode() + text)
@@ -84,8 +83,8 @@ class Cell:
     @cached_property
     def columns(self) -> dict[str, Any]:
         """Every setting by its name."""
-        own = {name: value for name, value in self.settings.items() if name != "problem"}
-        return {"kind": self.kind, **self.settings.get("problem", {}), **own}
+        others = {name: value for name, value in self.settings.items() if name != "problem"}
+        return {"kind": self.kind, **self.settings.get("problem", {}), **others}
 
     def __getitem__(self, column: str) -> Any:
         return self.columns[column]
@@ -185,53 +184,20 @@ class Store:
 Lookup = Callable[[Cell], xr.Dataset]  # the result of a cell
 
 
-class Results:
-    """The tidy table of an experiment: a row per cell, its settings as columns, its result as values."""
+def tabulate(cells: Iterable[Cell], lookup: Lookup) -> pd.DataFrame:
+    """A row per cell, by its key: its settings, the numbers of its result (of a curve, at the last round), the result.
 
-    def __init__(self, cells: Iterable[Cell], lookup: Lookup) -> None:
-        self.cells, self._lookup = list(cells), lookup
+    Settings and numbers are columns by their names; the result itself, a dataset, is the column "result".
+    """
+    rows, keys = [], []
+    for cell in cells:
+        result = lookup(cell)
+        numbers = {str(k): v.values.flat[-1] for k, v in result.items() if v.dims in ((), ("rounds",))}
+        rows.append({**numbers, **cell.columns, "result": result})
+        keys.append(cell.key)
+    return pd.DataFrame(rows, keys)
 
-    def __iter__(self) -> Iterator[tuple[Cell, xr.Dataset]]:
-        """Rows: a cell, for its settings, with its result."""
-        return ((cell, self._lookup(cell)) for cell in self.cells)
 
-    def select(self, **columns: Any) -> Results:
-        """The rows with these values of columns; None : without that column."""
-        kept = [c for c in self.cells if all(c.columns.get(k) == v for k, v in columns.items())]
-        return Results(kept, self._lookup)
-
-    def of(self, cells: Iterable[Cell]) -> Results:
-        """The rows of some cells, in their order."""
-        return Results(cells, self._lookup)
-
-    def by(self, *columns: str) -> dict[Any, Results]:
-        """Tables of the rows that agree in some columns, by these values (one column: by its value), in their order."""
-        groups: dict[Any, list[Cell]] = {}
-        for cell in self.cells:
-            values = tuple(cell.columns.get(name) for name in columns)
-            groups.setdefault(values if len(columns) > 1 else values[0], []).append(cell)
-        return {values: Results(cells, self._lookup) for values, cells in groups.items()}
-
-    def column(self, name: str) -> Floats:
-        """A setting of every row : (rows,)."""
-        return np.array([float(cell[name]) for cell in self.cells])
-
-    def values(self, name: str) -> Floats:
-        """A number of every row's result : (rows,); of a curve, that of the last round."""
-        return np.array([float(np.ravel(result[name].values)[-1]) for _, result in self])
-
-    def partner(self, cell: Cell, **changes: Any) -> xr.Dataset | None:
-        """The result whose row has in all its columns what `cell` has after some changes; None if there is none."""
-        wanted = {**cell.columns, **changes}
-        rows = [c for c in self.cells if all(k in wanted and wanted[k] == v for k, v in c.columns.items())]
-        return self._lookup(rows[0]) if rows else None
-
-    def pairs(self, changes: Mapping[str, Any], **columns: Any) -> list[tuple[xr.Dataset, xr.Dataset]]:
-        """The results of rows with some values of columns, each beside that of its partner after some changes."""
-        rows = [(result, self.partner(cell, **changes)) for cell, result in self.select(**columns)]
-        return [(result, other) for result, other in rows if other is not None]
-
-    def only(self) -> xr.Dataset:
-        """The result of a table with one row."""
-        (cell,) = self.cells
-        return self._lookup(cell)
+def rows_of(results: pd.DataFrame, cells: Iterable[Cell]) -> pd.DataFrame:
+    """The rows of some cells, each once, in their order."""
+    return results[~results.index.duplicated()].loc[[cell.key for cell in cells]]

@@ -11,15 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.optimize import minimize_scalar
 from scipy.special import chdtr, chdtrc
 
 from ..checks import Floats
-from .cells import Results
 
+PLACE = [
+    "agents",
+    "heterogeneous",
+    "method",
+    "step_size",
+    "local_steps",
+]  # in the grids
 LEVEL = 0.001  # at which simulations that are right are taken for wrong, over all comparisons of a claim
 EXPONENT_TOLERANCE = {"xatol": 1e-10}
 CLEARLY_SMALLER = 0.25  # an exponent this far below the stated one beats it
@@ -116,16 +124,21 @@ def p_values(theta: Floats, mean: Floats, covariance: Floats) -> tuple[float, fl
     return float(chdtrc(d, shift)), min(1.0, 2 * float(min(tails)))
 
 
-def runs_and_laws(results: Results) -> Iterator[tuple[Floats, xr.Dataset]]:
+def aligned(results: pd.DataFrame, setting: str, *values: Any) -> list[pd.DataFrame]:
+    """The rows with each of some values of a setting, by their other settings and in the same order."""
+    others = [name for name in PLACE if name != setting]
+    parts = [results[results[setting] == value].set_index(others) for value in values]
+    return [part.loc[parts[0].index] for part in parts]
+
+
+def runs_and_laws(results: pd.DataFrame) -> Iterator[tuple[Floats, xr.Dataset]]:
     """Simulated parameters after the last round, (seed, dim), and their exact law: of that round, or the limit."""
-    for cell, run in results.select(kind="simulate"):
-        law = results.partner(cell, kind="law")
-        law = results.partner(cell, kind="limit") if law is None else law
-        assert law is not None
-        yield run["theta"].values[:, -1], law
+    at, simulated = results.set_index(PLACE)["result"], (results["kind"] == "simulate").to_numpy()
+    for place, run in at[simulated].items():
+        yield run["theta"].values[:, -1], at[~simulated][place]
 
 
-def least_p_value(results: Results) -> float:
+def least_p_value(results: pd.DataFrame) -> float:
     """The least p-value of a mean or a spread over seeds, times the number of comparisons (Bonferroni)."""
     laws = [p_values(theta, law["mean"].values, law["covariance"].values) for theta, law in runs_and_laws(results)]
     return min(1.0, np.size(laws) * float(np.min(laws)))

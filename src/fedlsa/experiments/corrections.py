@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterator
 from importlib import resources
 
+import pandas as pd
 import xarray as xr
 
-from .cells import Cell, Results, computes
+from .cells import Cell, computes
 from .computations import How, Settings, scalars
 from .counterexamples import COUNTEREXAMPLES
-from .experiment import Claim, Experiment, Row, Scale, Table
+from .experiment import Claim, Experiment, Scale, Table
 
 EQUALITY = "lower_bound"  # is printed as one, and the exact number is below it; all others are upper bounds
 NO_CARD = (
@@ -37,22 +38,21 @@ def cells(scale: Scale) -> list[Cell]:
     return [Cell("counterexample", {"statement": name}) for name in COUNTEREXAMPLES]
 
 
-def rows(results: Results, scale: Scale) -> list[Row]:
+def rows(results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     """Statements with their numbers; what is only rounding is 0."""
-    table: list[Row] = []
-    for cell, numbers in results:
+    table = []
+    for statement, numbers in zip(results["statement"], results["result"], strict=True):
         value = {str(name): 0.0 if abs(float(number)) < 1e-15 else float(number) for name, number in numbers.items()}
         printed, exact, corrected = (value.get(name, math.nan) for name in ("printed", "exact", "corrected"))
         ratio = exact / printed if printed else math.inf
         row = {"printed": printed, "exact": exact, "corrected": corrected, "exact/printed": ratio}
-        table.append({"statement": cell["statement"].replace("_", " "), "what": numbers.attrs["what"], **row})
-    return table
+        table.append({"statement": statement.replace("_", " "), "what": numbers.attrs["what"], **row})
+    return pd.DataFrame(table)
 
 
-def _gap(results: Results) -> float:
+def _gap(results: pd.DataFrame) -> float:
     """The exact number less the printed one."""
-    ((_, numbers),) = results
-    return float(numbers["exact"] - numbers["printed"])
+    return float((results["exact"] - results["printed"]).item())
 
 
 def _claim(item: str, printed: str, holds: str, name: str) -> Claim:
@@ -61,7 +61,7 @@ def _claim(item: str, printed: str, holds: str, name: str) -> Claim:
         f"printed-{name.replace(' ', '-')}",
         f"Corrected: {holds}.",
         item,
-        "the exact number less the one that is printed, on a counterexample",
+        "the exact number less the printed one; on a counterexample",
         lambda scale: [Cell("counterexample", {"statement": statement})],
         _gap,
         at_least=0.0 if statement == EQUALITY else -math.inf,

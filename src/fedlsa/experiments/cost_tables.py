@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from .. import theory
@@ -23,9 +24,9 @@ from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line, method_line
 from ..problems import RankOne
 from . import claim_statistics as laws
-from .cells import Cell, Results, computes
+from .cells import Cell, computes, rows_of
 from .computations import How, Settings, problem, scalars
-from .experiment import Claim, Row, Scale
+from .experiment import Claim, Scale
 
 # What the paper's two complexity tables print (tab:summary-of-results, tab:summary-of-results-TD).
 
@@ -97,6 +98,7 @@ PRINTED_TD = PrintedTable(
 )
 
 
+COST_PANELS = ("communications", "samples")  # charts against the accuracy
 COST_PANEL = (3.8, 3.2)  # inches of a chart with its labels
 TITLES = {"synchronous": "FedLSA, H = 1 (Doan)", **NAMES}
 COPIES, QUICK_COPIES = 5, (1, 4)  # of two agents, one of each world
@@ -176,15 +178,16 @@ class CostTable:
             for e in epsilons
         ]
 
-    def rows(self, results: Results, scale: Scale) -> list[Row]:
+    def rows(self, results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """What is stated beside what is measured, a row per method."""
-        return [self._row(method, results.of(self.cells(scale, method)).by("kind")) for method in self.printed.rows]
+        parts = {method: rows_of(results, self.cells(scale, method)) for method in self.printed.rows}
+        return pd.DataFrame([self._row(method, part) for method, part in parts.items()])
 
-    def _row(self, method: str, kinds: Mapping[str, Results]) -> Row:
-        stated, plans = self.printed.rows[method], kinds["plan"]
-        x, every = against_accuracy(plans, "rounds")[0], plans.column("epsilon")
-        T, H, n = (plans.values(cost) for cost in COSTS)
-        promise = kinds["promise"].values("rounds")
+    def _row(self, method: str, results: pd.DataFrame) -> dict[str, str | int | float]:
+        stated, plans = self.printed.rows[method], results[results["kind"] == "plan"]
+        x, every = against_accuracy(plans, "rounds")[0], plans["epsilon"].to_numpy(float)
+        T, H, n = (plans[cost].to_numpy(float) for cost in COSTS)
+        promise = results[results["kind"] == "promise"]["rounds"].to_numpy(float)
         shown = [(f" at ε = {every[i]:g}", i) for i in sorted({0, len(every) // 2, len(every) - 1})]
         law, last = laws.better(x, T), laws.final_slope(x, T)
         row: dict[str, str | int | float] = {"method": TITLES[method], "communications, stated": stated.rounds}
@@ -197,22 +200,22 @@ class CostTable:
         row["exponent of samples"] = round(laws.slope(x, n), 2)
         return {**row, "communications are": laws.compare_with_stated(stated.power, law.name, last)}
 
-    def charts(self, results: Results, scale: Scale) -> list[Chart]:
+    def charts(self, results: pd.DataFrame, scale: Scale) -> list[Chart]:
         """Communications and samples against the accuracy."""
         rounds, samples = [], []
         for method, name in NAMES.items():
-            plans = results.of(self.cells(scale, method, kinds=("plan",)))
+            plans = rows_of(results, self.cells(scale, method, kinds=("plan",)))
             x, T = against_accuracy(plans, "rounds")
             fine, law = np.geomspace(x[0], x[-1], 100), laws.better(x, T)
             rounds += [method_line(name, x, T), Line(fine, law(fine), colour=theme.METHODS[name], role="law")]
-            samples.append(method_line(name, x, plans.values("samples"), "joined"))
+            samples.append(method_line(name, x, plans["samples"].to_numpy(float), "joined"))
         samples.append(Line(x, samples[0].y[-1] * 3 * (x / x[-1]) ** 2, "grows like 1/ε²", theme.SOFT, "guide"))
         return [
-            Chart(rounds, "1 / ε", "communications T", "communications", x_scale="log"),
-            Chart(samples, "1 / ε", "observations per agent", "samples", x_scale="log"),
+            Chart(rounds, "1 / ε", "communications T", COST_PANELS[0], x_scale="log"),
+            Chart(samples, "1 / ε", "observations per agent", COST_PANELS[1], x_scale="log"),
         ]
 
-    def draw(self, results: Results, scale: Scale) -> ChartRows:
+    def draw(self, results: pd.DataFrame, scale: Scale) -> ChartRows:
         return ChartRows([self.charts(results, scale)], notes=[note(scale)], panel=COST_PANEL, share="none")
 
     def claims(self) -> tuple[Claim, ...]:
@@ -235,14 +238,14 @@ class CostTable:
                 statistic,
                 lambda scale: self.cells(scale, method, kinds=("plan",)),
                 lambda results: measure(*against_accuracy(results, what)),
-                panel="communications",
+                panel=f"{self.name}: {COST_PANELS[0]}",
                 **more,
             )
 
         larger, logarithm = laws.CLEARLY_LARGER, laws.residual_ratio(laws.logarithm, laws.power)
-        ratio = "residual of the logarithm over that of the power, root mean square in T"
-        last = ("exponent of 1/ε in T over the smaller half of the accuracies", laws.final_slope)
-        steps = ("exponent of 1/ε in the local updates H of the plan", laws.slope, "local_steps")
+        ratio = "residual of the logarithm over that of the power; root mean square in T"
+        last = ("exponent of 1/ε in T; over the smaller half of the accuracies", laws.final_slope)
+        steps = ("exponent of 1/ε in H; the local updates of the plan", laws.slope, "local_steps")
         law = {"quote": self.printed.quote("fedlsa", "rounds")}
         if not self.perturbed:
             law = {
@@ -262,7 +265,7 @@ class CostTable:
             claim(
                 "fedlsa-law",
                 "FedLSA's communications follow a power, no logarithm",
-                "residual of the power over that of the logarithm, root mean square in T",
+                "residual of the power over that of the logarithm; root mean square in T",
                 laws.residual_ratio(laws.power, laws.logarithm),
                 at_most=1.0,
                 **law,
@@ -309,9 +312,9 @@ class CostTable:
         )
 
 
-def against_accuracy(results: Results, what: str) -> tuple[Floats, Floats]:
+def against_accuracy(plans: pd.DataFrame, what: str) -> tuple[Floats, Floats]:
     """1/epsilon and a cost of plans."""
-    return 1 / results.column("epsilon"), results.values(what)
+    return 1 / plans["epsilon"].to_numpy(float), plans[what].to_numpy(float)
 
 
 def note(scale: Scale) -> str:

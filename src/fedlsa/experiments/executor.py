@@ -21,18 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from .. import checks, files
 from ..engine.ray_tasks import LOCAL, OTHER_VERSION, RayTasks
-from ..errors import ClusterError, ResultFileError
+from ..errors import ArgumentError, ClusterError, ResultFileError
 from ..figures import save
+from ..figures.chart_data import chart_data
 from ..figures.matplotlib_figures import draw_charts
-from ..figures.svg_charts import SvgSheet, sheet
 from ..theory.threads import one_blas_thread_for_good
-from . import report_page
+from . import report
 from .catalogue import EXPERIMENTS
-from .cells import Cell, Lookup, Results, Store, compute
+from .cells import Cell, Lookup, Store, compute, tabulate
 from .computations import updates
 from .experiment import Claim, Experiment, Outcome, Scale, command
 
@@ -224,7 +225,7 @@ def _task(text: str, how: Mapping[str, Any]) -> tuple[xr.Dataset, float]:
 # from names of experiments to files: run what is missing, draw, tabulate, decide, and write the report
 
 # of an outcome, plain values: files of figures, charts for the report, tables, and the numbers of claims
-Shown = tuple[dict[str, Path], dict[str, SvgSheet], dict[str, list[dict[str, Any]]], list[tuple[float, ...]]]
+Shown = tuple[dict[str, Path], dict[str, Any], dict[str, pd.DataFrame], list[tuple[float, ...]]]
 FOLDERS = ("cells", "figures", "tables", "report")  # of `out`: all that is ever written
 
 
@@ -273,7 +274,7 @@ def reproduce(
         else:
             shown = [show(e, scale, store, out) for e, scale in chosen]
         outcomes = [Outcome(e, scale, *made) for (e, scale), made in zip(chosen, shown, strict=True)]
-        report_page.write(outcomes, out)
+        report.write(outcomes, out)
     return outcomes, progress
 
 
@@ -312,23 +313,28 @@ def remove_partial_files(out: Path) -> None:
 def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown:
     """Draw, tabulate and decide from what is stored."""
     lookup, made_by = store.__getitem__, command(experiment, scale)
-    figures, sheets, tables = {}, {}, {}
+    figures, drawn, tables = {}, {}, {}
     folder = out / "figures" / scale.preset
     folder.mkdir(parents=True, exist_ok=True)
     for picture in experiment.pictures:
-        charts = picture.draw(Results(picture.cells(scale), lookup), scale)
+        charts = picture.draw(tabulate(picture.cells(scale), lookup), scale)
+        titles = [" ".join(chart.title.split()) for row in charts.rows for chart in row]
+        if titles != list(picture.panels(scale)):
+            raise ArgumentError(f"panels of {picture.name} must be the titles of its charts ({titles})")
         figure = draw_charts(charts)
-        sheets[picture.name] = sheet(charts)
+        drawn[picture.name] = chart_data(charts)
         for suffix in (".pdf", ".png"):
             save(figure, folder / f"{picture.name}{suffix}", command=made_by)
         figures[picture.name] = folder / f"{picture.name}.png"
     for table in experiment.tables:
-        rows = [dict(row) for row in table.rows(Results(table.cells(scale), lookup), scale)]
+        rows = table.rows(tabulate(table.cells(scale), lookup), scale)
         file = out / "tables" / scale.preset / f"{table.name}.csv"
         file.parent.mkdir(parents=True, exist_ok=True)
-        files.write(file, files.csv_bytes([rows[0], *(row.values() for row in rows)], made_by), "the table")
+        files.write(
+            file, files.csv_bytes([rows.columns, *rows.itertuples(index=False, name=None)], made_by), "the table"
+        )
         tables[table.name] = rows
-    return figures, sheets, tables, [measured(claim, lookup, scale) for claim in experiment.claims]
+    return figures, drawn, tables, [measured(claim, lookup, scale) for claim in experiment.claims]
 
 
 class Undecided(ArithmeticError):
@@ -346,7 +352,7 @@ def measured(claim: Claim, lookup: Lookup, scale: Scale) -> tuple[float, ...]:
 
     def value(scale: Scale) -> float:
         try:
-            return float(claim.measure(Results(claim.cells(scale), finite)))
+            return float(claim.measure(tabulate(claim.cells(scale), finite)))
         except Undecided:
             return math.nan
 

@@ -2,7 +2,7 @@
 
     Experiment("fig1", "FedLSA stalls, SCAFFLSA does not", ("fig:show-bias",), pictures=(...), claims=(...))
 
-Cells follow from a scale. Their results are one tidy table (`Results`: settings as columns), of which drawing,
+Cells follow from a scale. Their results are one pandas frame (`tabulate`: settings as columns), of which drawing,
 tabulating and deciding are functions; they never compute.
 """
 
@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from .. import checks
 from ..errors import ArgumentError
 from ..figures.lines import ChartRows
-from ..figures.svg_charts import SvgSheet
-from ..mathml import INLINE, inline, mathml
-from .cells import Cell, Results
-
-Row = Mapping[str, str | int | float]  # of a table that is shown: values by the heading of their column
+from .cells import Cell
 
 
 @dataclass(frozen=True)
@@ -41,10 +37,15 @@ class Scale:
     instances: int = 0
     garnet_seed: int | None = None
 
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """Numbers of agents of the error curves."""
+        return (10,) if self.quick else (10, 100)
+
     def garnet(self, agents: int, heterogeneous: bool) -> dict[str, Any]:
         """The arguments of the paper's Garnet problem (sec:appendix_numerics)."""
-        own = {} if self.garnet_seed is None else {"seed": self.garnet_seed}
-        return {"agents": agents, "heterogeneous": heterogeneous, "preset": self.preset, **own}
+        seed = {} if self.garnet_seed is None else {"seed": self.garnet_seed}
+        return {"agents": agents, "heterogeneous": heterogeneous, "preset": self.preset, **seed}
 
     def cell(self, kind: str, agents: int, heterogeneous: bool, **settings: Any) -> Cell:
         """A cell of the paper's Garnet problem."""
@@ -66,26 +67,27 @@ def grid(**axes: Sequence[Any]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure. caption : what a reader sees; {preset} and {seeds} stand for the run's."""
+    """A figure. caption : what a reader sees; {preset} and {seeds} stand for the run's; panels : their titles."""
 
     name: str
     caption: str
     cells: Cells
-    draw: Callable[[Results, Scale], ChartRows]
+    draw: Callable[[pd.DataFrame, Scale], ChartRows]
+    panels: Callable[[Scale], Sequence[str]] = lambda scale: [""]
 
 
 @dataclass(frozen=True)
 class Table:
     """A table, in the report and as CSV.
 
-    rows : from the results; all rows have the same columns; missing : why a column may have no number, by its heading's
-    beginning
+    rows : the frame that is shown, from that of the results; missing : why a column may have no number, by its
+    heading's beginning
     """
 
     name: str
     caption: str
     cells: Cells
-    rows: Callable[[Results, Scale], Sequence[Row]]
+    rows: Callable[[pd.DataFrame, Scale], pd.DataFrame]
     missing: Mapping[str, str] = field(default_factory=dict)
 
     def reason(self, heading: str) -> str:
@@ -93,24 +95,26 @@ class Table:
         return next((why for begins, why in self.missing.items() if heading.startswith(begins)), "")
 
 
-SOURCES = {
-    "paper": "of the paper",  # a sentence or a table of the paper says it
-    "printed": "of the paper, corrected here",  # a formula or a statement that fails on a counterexample
-    "check": "of the library itself",  # two ways to one number agree
-    "beyond": "beyond the paper",
+SOURCES = {  # of a claim, and what is counted of each
+    "paper": "sentences of the paper",  # or entries of its tables
+    "printed": "printed statements",  # a formula or a statement that fails on a counterexample
+    "check": "self-checks",  # two ways to one number agree
+    "beyond": "claims beyond the paper",
 }
+INSTANCES = {"paper": "the paper's text", "authors": "the authors' code"}
 
 
 @dataclass(frozen=True)
 class Claim:
     """Something that is said, as a number that can be wrong.
 
-    text : the claim in words; source : its label in the paper; statistic : its number, in words
+    text : the claim in words; source : its label in the paper
+    statistic : its number, in words: a short name, then, after a semicolon, how it is made
     cells : those that decide it and no others; at_least, at_most : where the number must lie for the claim to hold
     quote : the paper's own words or formula, for a claim of the paper; kind : who says it, one of `SOURCES`, by default
         the paper where it is quoted and nobody ("beyond") where it is not
     expected : False for a claim that is not true as the paper states it: the report says so, with the number, and `why`
-    panel : words in the name or the title of the chart that shows it, where its cells do not tell
+    panel : the chart that shows it, "picture: title"; {N} in it is the most agents of a run; "" for none
     row : the first cell of the row, in the experiment's first table, that has its numbers
     """
 
@@ -119,7 +123,7 @@ class Claim:
     source: str
     statistic: str
     cells: Cells
-    measure: Callable[[Results], float]
+    measure: Callable[[pd.DataFrame], float]
     at_least: float = -math.inf
     at_most: float = math.inf
     expected: bool = True
@@ -139,6 +143,18 @@ class Claim:
             raise ArgumentError(f"why must say why a claim is not expected to hold, and nothing else; got {self}")
         if not self.at_least > -math.inf and not self.at_most < math.inf:
             raise ArgumentError(f"at_least or at_most must be finite, or the claim could not fail; got {self}")
+
+    @property
+    def number_name(self) -> str:
+        """What its number is, in a few words."""
+        return self.statistic.partition("; ")[0]
+
+    def panel_at(self, scale: Scale) -> tuple[str, str] | None:
+        """The picture that shows it and the title of the chart in it; None where there is none."""
+        if not self.panel:
+            return None
+        picture, _, title = self.panel.format(N=scale.agents[-1]).partition(": ")
+        return picture, title
 
     def other_scales(self, scale: Scale) -> list[Scale]:
         """The other instances on which it is decided: none if its cells are random, or the same on all of them."""
@@ -187,6 +203,12 @@ class Experiment:
     tables: tuple[Table, ...] = ()
     claims: tuple[Claim, ...] = ()
 
+    def __post_init__(self) -> None:
+        for claim, scale in itertools.product(self.claims, (Scale(), Scale(quick=True))):
+            there = [(p.name, title) for p in self.pictures for title in p.panels(scale)]
+            if (panel := claim.panel_at(scale)) is not None and panel not in there:
+                raise ArgumentError(f"panel must name a chart of {self.name} ({there}); got {claim.panel!r}")
+
     def cells(self, scale: Scale) -> list[Cell]:
         """All that it needs at a scale, each once; not those of other instances."""
         parts: tuple[Picture | Table | Claim, ...] = (*self.pictures, *self.tables, *self.claims)
@@ -209,8 +231,8 @@ class Outcome:
     experiment: Experiment
     scale: Scale
     figures: Mapping[str, Path]  # by the name of the picture; the PNG, the PDF stands beside it
-    sheets: Mapping[str, SvgSheet]  # the same charts for the report
-    tables: Mapping[str, Sequence[Row]]  # by the name of the table
+    charts: Mapping[str, Mapping[str, Any]]  # by the name of the picture: the same for the report (`chart_data`)
+    tables: Mapping[str, pd.DataFrame]  # by the name of the table
     values: Sequence[Sequence[float]]  # of the claims: here, and on other instances
 
     @property
@@ -229,44 +251,6 @@ def command(experiment: Experiment, scale: Scale) -> str:
 # Verdicts and their numbers in words, for the report, its table and the command line.
 
 HOLDS, NOT_AS_STATED, FAILED = "holds", "does not hold as stated", "FAILED"
-MARKS = {HOLDS: "good", NOT_AS_STATED: "note", FAILED: "bad"}
-COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
-
-NAMED = {  # symbols by their names in code and in charts
-    "theta_star": r"\theta_\star", "theta_t": r"\theta_t", "eta": r"\eta", "psi": r"\psi",
-    **dict.fromkeys(("tau_mix", "τ_mix"), r"\tau_{\mathrm{mix}}"),
-    **dict.fromkeys(("||bias||^2", "‖bias‖²"), r"\Vert\mathrm{bias}\Vert^2"),
-}  # fmt: skip
-SYMBOL = rf"(?<![\w.])({'|'.join(map(re.escape, NAMED))}|[NHTKdnpqεηψ\u03b3\u03bd]|(?<=1/)a)(?![A-Za-z0-9_])"
-FORMULA = re.compile(f"{INLINE}|{SYMBOL}")
-POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?)0*(\d+)(?!\w)")
-RAISED = re.compile(r"(?<=\S)\^(-?\d+(?:\.\d+)?)")
-NEGATIVE = re.compile(r"(?<![\w)])-(?=\d)")
-
-
-def in_print(text: str) -> str:
-    """A text as HTML: its formulas and its symbols are MathML, its numbers have powers of ten and a minus sign.
-
-    >>> in_print("N agents").replace(in_print("N"), "symbol")
-    'symbol agents'
-    >>> in_print("-1.2e-05").replace("\u202f", " ")
-    '\u22121.2 · 10<sup>\u22125</sup>'
-    """
-    parts, end = [], 0
-    for found in FORMULA.finditer(text):
-        shown = inline(found) if found[1] else mathml(NAMED.get(found[3], found[3]), "inline")
-        parts += [_with_powers(text[end : found.start()]), shown]
-        end = found.end()
-    return "".join([*parts, _with_powers(text[end:])])
-
-
-def _with_powers(text: str) -> str:
-    text = POWER.sub(lambda found: _times(found[1]) + f"10^{found[2]}{found[3]}", escape(text))
-    return NEGATIVE.sub("\u2212", RAISED.sub(r"<sup>\1</sup>", text))
-
-
-def _times(digits: str) -> str:
-    return "" if digits == "1" else f"{digits}\u202f·\u202f"
 
 
 def verdict_words(verdict: Verdict) -> str:
@@ -294,12 +278,36 @@ def number(value: Any) -> str:
     return f"{value + 0.0:.4g}"  # no minus before a zero
 
 
-def counts(verdicts: Iterable[Verdict]) -> dict[str, dict[str, int]]:
-    """How many claims of each kind hold, do not hold as stated, or came out otherwise."""
-    found: dict[str, dict[str, int]] = {kind: dict.fromkeys(MARKS, 0) for kind in SOURCES}
-    for v in verdicts:
-        found[v.claim.kind][verdict_words(v)] += 1
-    return {kind: group for kind, group in found.items() if any(group.values())}
+def by_sentence(outcomes: Sequence[Outcome]) -> dict[str, list[list[Verdict]]]:
+    """By kind of claim: the verdicts on each sentence of the paper (or entry of a table); others stand one by one."""
+    found: dict[str, dict[str, list[Verdict]]] = {kind: {} for kind in SOURCES}
+    for o in outcomes:
+        for v in o.verdicts:
+            said = v.claim.quote if v.claim.kind == "paper" else v.claim.name
+            found[v.claim.kind].setdefault(f"{o.experiment.name} {said}", []).append(v)
+    return {kind: list(sentences.values()) for kind, sentences in found.items() if sentences}
+
+
+def worst(verdicts: Iterable[Verdict]) -> str:
+    """What is said of a sentence with several verdicts."""
+    return min(map(verdict_words, verdicts), key=(FAILED, NOT_AS_STATED, HOLDS).index)
+
+
+def summary(outcomes: Sequence[Outcome]) -> list[str]:
+    """How many sentences of the paper hold, on how many instances, and what became of the other claims: a line each."""
+    presets = list(dict.fromkeys(o.scale.preset for o in outcomes))
+    where = "both instances" if len(presets) > 1 else "".join(f"the instance of {INSTANCES[p]}" for p in presets)
+    lines = []
+    for kind, sentences in by_sentence(outcomes).items():
+        words = list(map(worst, sentences))
+        otherwise = [vs[0].claim.name for vs, w in zip(sentences, words, strict=True) if w == NOT_AS_STATED]
+        line = f"{words.count(HOLDS)} of {len(words)} {SOURCES[kind]} hold on {where}"
+        if kind == "printed":
+            line = f"{len(otherwise)} {SOURCES[kind]} are corrected: each fails on an exact counterexample"
+        elif otherwise:
+            line += f", {len(otherwise)} not as stated ({', '.join(otherwise)})"
+        lines.append(line + f"; {words.count(FAILED)} FAILED" * (FAILED in words))
+    return lines
 
 
 def elsewhere(verdict: Verdict) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import xarray as xr
 
 from .. import theory
@@ -19,11 +19,12 @@ from ..checks import Floats
 from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line, method_line
 from . import claim_statistics as laws
-from .cells import Cell, Results, computes
+from .cells import Cell, computes, rows_of
 from .claim_statistics import slope
 from .computations import How, Settings, scalars
 from .cost_tables import (
     COST_PANEL,
+    COST_PANELS,
     COSTS,
     LSA,
     NAMES,
@@ -37,7 +38,7 @@ from .cost_tables import (
     note,
 )
 from .counterexamples import no_speed_up_example
-from .experiment import Claim, Experiment, Picture, Row, Scale, Table
+from .experiment import Claim, Experiment, Picture, Scale, Table
 
 # Scaffnew's lower bound (thm:no-speed-up-proxskip): what does not fall with the number of agents, and what does.
 
@@ -62,9 +63,9 @@ def cells(scale: Scale) -> list[Cell]:
     return [Cell("lower-bound", {"agents": n, **RUN}) for n in (QUICK_AGENTS if scale.quick else AGENTS)]
 
 
-def draw(results: Results, scale: Scale) -> ChartRows:
+def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
     """psi and the server's error against the number of agents."""
-    N, psi, mse = results.column("agents"), results.values("psi"), results.values("mse")
+    N, psi, mse = (results[name].to_numpy(float) for name in ("agents", "psi", "mse"))
     lines = [
         Line(N, psi, "ψ, what the theorem is about", theme.OTHERS[0], "joined", marker="diamond"),
         Line(N, mse, "MSE of the server", theme.METHODS["Scaffnew"], "joined", marker="triangle"),
@@ -85,11 +86,11 @@ CLAIMS = (
         "lower-bound-psi",
         "In the example of the lower bound ψ does not fall with the number of agents",
         LABEL,
-        "smallest ψ over numbers of agents, relative to that of one agent",
+        "smallest ψ over numbers of agents; exact, relative to that of one agent",
         cells,
-        lambda results: float(results.values("psi").min() / results.values("psi")[0]),
+        lambda results: float(results["psi"].min() / results["psi"].iloc[0]),
         at_least=1 - 1e-9,
-        panel=PICTURE.name,
+        panel=f"{PICTURE.name}: ",
         quote="The bounds obtained in thm:potential_psi_t_sto_com_appendix are minimax optimal up to constants that "
         "are independent from the problem",
     ),
@@ -98,26 +99,27 @@ CLAIMS = (
         "In the same example the MSE of the server, which averages the agents, falls with their number; the theorem is "
         "about ψ, a mean over all agents at every iteration",
         LABEL,
-        "exponent of N in the server's MSE",
+        "exponent of N in the server's MSE; exact",
         cells,
-        lambda results: slope(results.column("agents"), results.values("mse")),
+        lambda results: slope(results["agents"].to_numpy(float), results["mse"].to_numpy()),
         at_most=-0.5,
-        panel=PICTURE.name,
+        panel=f"{PICTURE.name}: ",
     ),
 )
 
 
 EPSILON = 0.025
+BY_AGENTS = "samples by N"  # a chart
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What grows. symbol : in headings; setting, values : of the problem (quick ones are fewer); x : of a plan."""
+    """What grows. symbol : in headings; setting, values : of the problem (quick ones are fewer); x : of plans."""
 
     name: str
     symbol: str
     setting: str
-    x: Callable[[Cell, xr.Dataset], float]
+    x: Callable[[pd.DataFrame], pd.Series]
     values: Sequence[float]
     quick: Sequence[float]
 
@@ -130,32 +132,34 @@ class Axis:
             for value in (self.quick if scale.quick else self.values)
         ]
 
-    def against(self, results: Results, what: str) -> tuple[Floats, Floats]:
+    def against(self, plans: pd.DataFrame, what: str) -> tuple[Floats, Floats]:
         """What grows and a cost of one method."""
-        return np.array([self.x(cell, plan) for cell, plan in results]), results.values(what)
+        return self.x(plans).to_numpy(float), plans[what].to_numpy(float)
 
-    def exponent_claim(self, name: str, text: str, source: str, method: str, what: str, **more: Any) -> Claim:
+    def exponent_claim(
+        self, name: str, text: str, source: str, method: str, what: str, table: str = "table1", **more: Any
+    ) -> Claim:
         """On the exponent with which a cost of a method grows."""
         cost = {"rounds": "communications", "samples": "observations per agent"}[what]
         return Claim(
             name,
             text,
             source,
-            f"exponent of {self.symbol} in the {cost}, at one accuracy",
+            f"exponent of {self.symbol} in the {cost}; at one accuracy",
             lambda scale: self.cells(scale, method),
             lambda results: laws.slope(*self.against(results, what)),
-            panel="samples, ε" if self.name == "agents" else "communications",
+            panel=f"table1: {BY_AGENTS}" if self.name == "agents" else f"{table}: {COST_PANELS[0]}",
             **more,
         )
 
 
 FACTORS, QUICK_FACTORS = (1, 0.5, 0.25), (1, 0.25)  # of the first feature
-N = Axis("agents", "N", "copies", lambda c, _: c["agents"] * c["copies"], (1, 2, 5, 20, 50), QUICK_COPIES)
-A = Axis("a", "1/a", "first_feature", lambda _, plan: 1 / float(plan["a"]), FACTORS, QUICK_FACTORS)
-NU = Axis("nu", "1/\u03bd", "first_feature", lambda _, plan: 1 / float(plan["nu"]), FACTORS, QUICK_FACTORS)
+N = Axis("agents", "N", "copies", lambda plans: plans["agents"] * plans["copies"], (1, 2, 5, 20, 50), QUICK_COPIES)
+A = Axis("a", "1/a", "first_feature", lambda plans: 1 / plans["a"], FACTORS, QUICK_FACTORS)
+NU = Axis("nu", "1/\u03bd", "first_feature", lambda plans: 1 / plans["nu"], FACTORS, QUICK_FACTORS)
 DISCOUNTS, QUICK_DISCOUNTS = (0.8, 0.9, 0.95, 0.98), (0.8, 0.95)
 GAMMA = Axis(
-    "discount", "1/(1\u2212\u03b3)", "discount", lambda c, _: 1 / (1 - c["discount"]), DISCOUNTS, QUICK_DISCOUNTS
+    "discount", "1/(1\u2212\u03b3)", "discount", lambda plans: 1 / (1 - plans["discount"]), DISCOUNTS, QUICK_DISCOUNTS
 )
 
 
@@ -169,22 +173,18 @@ class Growth:
     def cells(self, scale: Scale) -> list[Cell]:
         return [*self.table.cells(scale), *(cell for axis in self.axes for cell in axis.cells(scale))]
 
-    def rows(self, results: Results, scale: Scale) -> list[Row]:
+    def rows(self, results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """The table's rows, each with the exponents."""
-        rows: list[Row] = []
-        stated = self.table.printed.rows.items()
-        for row, (method, costs) in zip(self.table.rows(results, scale), stated, strict=True):
-            exponents = {}
-            for axis in self.axes:
-                plans = results.of(axis.cells(scale, method))
-                for what, name in COSTS.items():
-                    heading = f"exponent of {axis.symbol} in {name}"
-                    exponents[heading] = round(laws.slope(*axis.against(plans, what)), 2)
-            fewer = exponents["exponent of N in samples"] < costs.agents - laws.CLEARLY_SMALLER
-            rows.append(
-                {**row, **exponents, "samples with many agents are": "fewer than stated" if fewer else "as stated"}
-            )
-        return rows
+        rows, stated = self.table.rows(results, scale), self.table.printed.rows
+        for axis in self.axes:
+            plans = [rows_of(results, axis.cells(scale, method)) for method in stated]
+            for what, name in COSTS.items():
+                exponents = [round(laws.slope(*axis.against(part, what)), 2) for part in plans]
+                rows[f"exponent of {axis.symbol} in {name}"] = exponents
+        fewer = rows["exponent of N in samples"] < [c.agents - laws.CLEARLY_SMALLER for c in stated.values()]
+        return rows.assign(
+            **{"samples with many agents are": fewer.map({True: "fewer than stated", False: "as stated"})}
+        )
 
     def claims(self) -> tuple[Claim, ...]:
         """Costs grow no faster than stated along the axes."""
@@ -195,6 +195,7 @@ class Growth:
                 self.table.printed.label,
                 method,
                 "rounds",
+                self.table.name,
                 at_most=2.0 + laws.CLEARLY_SMALLER,
                 quote=self.table.printed.quote(method, "rounds"),
             )
@@ -206,15 +207,15 @@ class Growth:
 LSA_GROWTH, TD_GROWTH = Growth(LSA, (N, A)), Growth(TD, (N, GAMMA, NU))
 
 
-def draw_speed_up(results: Results, scale: Scale) -> ChartRows:
+def draw_speed_up(results: pd.DataFrame, scale: Scale) -> ChartRows:
     """Communications and samples against the accuracy, and samples against the number of agents."""
-    along = {name: results.of(N.cells(scale, method)) for method, name in NAMES.items()}
+    along = {name: rows_of(results, N.cells(scale, method)) for method, name in NAMES.items()}
     lines = [method_line(name, *N.against(plans, "samples"), "joined") for name, plans in along.items()]
     x, height = lines[0].x, min(line.y[0] for line in lines) / 2.5
     lines.append(Line(x, height * x[0] / x, "falls like 1/N", theme.SOFT, "guide"))
-    title = f"samples, ε = {along['FedLSA'].cells[0]['epsilon']:g}"
-    last = Chart(lines, "agents N", "observations per agent", title, x_scale="log")
-    return ChartRows([[*LSA.charts(results, scale), last]], notes=[note(scale)], panel=COST_PANEL, share="none")
+    last = Chart(lines, "agents N", "observations per agent", BY_AGENTS, x_scale="log")
+    more = f"{note(scale)} Against N: ε = {along['FedLSA']['epsilon'].iloc[0]:g}."
+    return ChartRows([[*LSA.charts(results, scale), last]], notes=[more], panel=COST_PANEL, share="none")
 
 
 def _speed_up_claim(method: str, text: str, source: str = LSA.printed.label, **more: Any) -> Claim:
@@ -233,6 +234,7 @@ EXPERIMENTS = (
                 "What an RMSE of ε costs: communications, samples per agent, and samples against the number of agents.",
                 lambda scale: [*LSA.cells(scale, kinds=("plan",)), *N.cells(scale)],
                 draw_speed_up,
+                lambda scale: [*COST_PANELS, BY_AGENTS],
             ),
             PICTURE,
         ),
@@ -275,6 +277,7 @@ EXPERIMENTS = (
                 "What an RMSE of ε costs in federated TD(0).",
                 lambda scale: TD.cells(scale, kinds=("plan",)),
                 TD.draw,
+                lambda scale: COST_PANELS,
             ),
         ),
         (

@@ -9,15 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..algorithms import METHODS
 from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line
-from .cells import Cell, Results
+from .cells import Cell
 from .claim_statistics import LEVEL, least_p_value, slope
 from .computations import problem, updates
 from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
-from .paper_curves import world
+from .paper_curves import setting_word
 
 # The error in the long run against the number of agents, as charts: exact lines, simulated marks, the slope of 1/N.
 
@@ -26,41 +27,46 @@ ABOVE = math.sqrt(10)  # times the second step size's line: there the slope to c
 EXACT_ONLY = "exact only"
 
 
-def speed_up_charts(results: Results, step_sizes: Sequence[float], simulated: Sequence[int]) -> list[list[Chart]]:
-    """A row for each world, a column for each number of local steps; colour : step size, dashed : FedLSA.
+def speed_up_charts(results: pd.DataFrame, step_sizes: Sequence[float], simulated: Sequence[int]) -> list[list[Chart]]:
+    """A row for each setting, a column for each number of local steps; colour : step size, dashed : FedLSA.
 
     simulated : the numbers of agents at which there is a mark, hollow where a simulation would take too long
     """
     rows: list[list[Chart]] = []
-    for heterogeneous, row in results.by("heterogeneous").items():
+    for heterogeneous, row in results.groupby("heterogeneous", sort=False):
         rows.append([])
-        for H, panel in row.by("local_steps").items():
-            parts = panel.by("method", "step_size")
-            lines = [_lines(part, theme.SEQUENCE[step_sizes.index(eta)], simulated) for (_, eta), part in parts.items()]
+        for H, panel in row.groupby("local_steps", sort=False):
+            parts = panel.groupby(["method", "step_size"], sort=False)
+            lines = [_lines(part, theme.SEQUENCE[step_sizes.index(eta)], simulated) for (_, eta), part in parts]
             exact = lines[1][0]
             middle, ends = len(exact.x) // 2, exact.x[[0, -1]]
             slope = ABOVE * float(exact.y[middle] * exact.x[middle]) / ends
             guide = Line(ends, slope, "falls like 1/N", theme.OTHERS[3], "guide")
-            title = f"{world(heterogeneous)}, H = {H}"
+            title = _title(heterogeneous, H)
             drawn = [line for part in lines for line in part]
             rows[-1].append(Chart([*drawn, guide], "agents N", "stationary MSE", title, x_scale="log"))
-    alone = any(line.marker == "diamond" and len(line.x) for row in rows for chart in row for line in chart.lines)
-    colours = {eta: theme.SEQUENCE[step_sizes.index(eta)] for eta in results.by("step_size")}
-    rows[0][0] = replace(rows[0][0], lines=[*_legend(colours, alone), *rows[0][0].lines])
+    exact_only = any(line.marker == "diamond" and len(line.x) for row in rows for chart in row for line in chart.lines)
+    colours = {eta: theme.SEQUENCE[step_sizes.index(eta)] for eta in results["step_size"].unique()}
+    rows[0][0] = replace(rows[0][0], lines=[*_legend(colours, exact_only), *rows[0][0].lines])
     return rows
 
 
-def _lines(results: Results, colour: str, simulated: Sequence[int]) -> list[Line]:
+def _title(heterogeneous: bool, local_steps: int) -> str:
+    return f"{setting_word(heterogeneous)}, H = {local_steps}"
+
+
+def _lines(results: pd.DataFrame, colour: str, simulated: Sequence[int]) -> list[Line]:
     """One method with one step size: exact limits, with gaps where there is none, and marks."""
-    limits, method = results.select(kind="limit"), results.cells[0]["method"]
-    numbers, mse = limits.column("agents"), limits.values("mse")
+    limits, method = results[results["kind"] == "limit"], results["method"].iloc[0]
+    numbers, mse = limits["agents"].to_numpy(float), limits["mse"].to_numpy()
     mse = np.where(np.isfinite(mse), mse, np.nan)
-    ends = {cell["agents"]: run["squared_error"].values[:, -1] for cell, run in results.select(kind="simulate")}
+    runs = results[results["kind"] == "simulate"].set_index("agents")["result"]
+    ends = {agents: run["squared_error"].values[:, -1] for agents, run in runs.items()}
     marked = np.isin(numbers, simulated) & np.isfinite(mse)
     run = [n for n in numbers[marked] if n in ends]
-    alone = marked & ~np.isin(numbers, run)
+    exact_only = marked & ~np.isin(numbers, run)
     mean = np.array([ends[n].mean() for n in run])
-    name = f"{METHODS[method].__name__}, η = {results.cells[0]['step_size']:g}"
+    name = f"{METHODS[method].__name__}, η = {results['step_size'].iloc[0]:g}"
     error = np.array([ends[n].std(ddof=1) / math.sqrt(len(ends[n])) if len(ends[n]) > 1 else 0.0 for n in run])
     if method == "fedlsa":
         exact, marker, shift = Line(numbers, mse, "", colour, "prediction", name=name), "circle", 1 / APART
@@ -71,11 +77,11 @@ def _lines(results: Results, colour: str, simulated: Sequence[int]) -> list[Line
         Line(
             shift * np.array(run), mean, "", colour, "marks", None, error, marker=marker, size=3.2, name=f"{name}, runs"
         ),
-        Line(numbers[alone], mse[alone], "", colour, "samples", marker="diamond", size=4.0),
+        Line(numbers[exact_only], mse[exact_only], "", colour, "samples", marker="diamond", size=4.0),
     ]
 
 
-def _legend(colours: dict[float, str], alone: bool) -> list[Line]:
+def _legend(colours: dict[float, str], exact_only: bool) -> list[Line]:
     """Lines without points: step sizes by colour, methods by line and mark."""
     none = np.empty(0)
     steps = [Line(none, none, f"η = {eta:g}", colour, width=3.0) for eta, colour in colours.items()]
@@ -83,7 +89,7 @@ def _legend(colours: dict[float, str], alone: bool) -> list[Line]:
         Line(none, none, "SCAFFLSA", theme.shade(theme.SOFT, 2), marker="square", width=2.8, size=4.0),
         Line(none, none, "FedLSA", role="prediction", marker="circle", size=4.0),
     ]
-    return steps + kinds + [Line(none, none, EXACT_ONLY, role="samples", marker="diamond", size=4.0)] * alone
+    return steps + kinds + [Line(none, none, EXACT_ONLY, role="samples", marker="diamond", size=4.0)] * exact_only
 
 
 AGENTS, SIMULATED = (1, 3, 10, 30, 100, 300, 1000), (1, 10, 100, 1000)
@@ -100,7 +106,7 @@ NOTE = (
     "lacks fades like exp(\u22123), 5%. With H = 1 the methods are one. Instance: {preset}.{more}"
 )
 SOURCE = "sec:numerical, fig:show-speed-up"
-BOTH_WORLDS = 2  # from so many agents on, heterogeneous ones live in both worlds
+BOTH_ENVIRONMENTS = 2  # from so many agents on, heterogeneous ones live in both environments
 SLOPE = 0.2  # by which a slope may differ from -1; the authors' instance is another one for each N
 ALIKE = (
     "Whenever (i) agents are homogeneous, or (ii) the number of local steps is small, both FedLSA and SCAFFLSA can "
@@ -131,13 +137,16 @@ def runs(scale: Scale) -> int:
     return max(RUNS, scale.seeds)
 
 
+def _lengths(scale: Scale) -> tuple[int, ...]:
+    return QUICK_LOCAL_STEPS if scale.quick else LOCAL_STEPS
+
+
 def limit_cells(scale: Scale) -> list[Cell]:
     """Exact limits: with one local step the methods are one."""
     numbers = QUICK_AGENTS if scale.quick else AGENTS
     step_sizes = QUICK_STEP_SIZES if scale.quick else STEP_SIZES
-    lengths = QUICK_LOCAL_STEPS if scale.quick else LOCAL_STEPS
-    worlds, methods = (True, False), ("scafflsa", "fedlsa")
-    places = grid(heterogeneous=worlds, local_steps=lengths, method=methods, step_size=step_sizes, agents=numbers)
+    axes = {"heterogeneous": (True, False), "local_steps": _lengths(scale), "method": ("scafflsa", "fedlsa")}
+    places = grid(**axes, step_size=step_sizes, agents=numbers)
     return [scale.cell("limit", **p) for p in places if p["local_steps"] > 1 or p["method"] == "fedlsa"]
 
 
@@ -159,16 +168,15 @@ def all_cells(scale: Scale) -> list[Cell]:
     return [*limit_cells(scale), *(run for _, run in simulated(scale))]
 
 
-def draw(results: Results, scale: Scale) -> ChartRows:
+def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
     """The figure from what is stored; settings without a limit are named in the note."""
     charts = speed_up_charts(results, STEP_SIZES, SIMULATED)
     more = " For each N it is another one." if scale.preset == "authors" else ""
     if any(line.label == EXACT_ONLY for line in charts[0][0].lines):
         more += f"\n◇: no simulation, which would take more than {'10⁷' if scale.quick else '10⁹'} updates."
+    endless = results[(results["kind"] == "limit") & ~np.isfinite(results["mse"])]
     unstable = {
-        f"{c['method']}, η = {c['step_size']:g}, {world(c['heterogeneous'])}, H = {c['local_steps']}": None
-        for c, limit in results.select(kind="limit")
-        if not np.isfinite(limit["mse"])
+        f"{r.method}, η = {r.step_size:g}, {_title(r.heterogeneous, r.local_steps)}": None for r in endless.itertuples()
     }
     if unstable:
         more += "\nLines end where there is no limit (unstable): " + "; ".join(unstable) + "."
@@ -176,18 +184,18 @@ def draw(results: Results, scale: Scale) -> ChartRows:
     return ChartRows(charts, notes=[note], panel=(2.35, 2.1), share="all")
 
 
-def _from_both_worlds(test: Callable[[Cell], bool]) -> Cells:
-    """Limits with at least one agent of each world."""
-    return lambda scale: [c for c in limit_cells(scale) if c["agents"] >= BOTH_WORLDS and test(c)]
+def _from_both_environments(test: Callable[[Cell], bool]) -> Cells:
+    """Limits with at least one agent of each environment."""
+    return lambda scale: [c for c in limit_cells(scale) if c["agents"] >= BOTH_ENVIRONMENTS and test(c)]
 
 
-def _slopes(results: Results, what: str) -> Sequence[float]:
+def _slopes(results: pd.DataFrame, what: str) -> Sequence[float]:
     """Slopes of log value against log N, one for each setting."""
-    settings = results.by("heterogeneous", "local_steps", "method", "step_size").values()
-    return [slope(group.column("agents"), group.values(what)) for group in settings]
+    settings = results.groupby(["heterogeneous", "local_steps", "method", "step_size"], sort=False)
+    return [slope(group["agents"].to_numpy(float), group[what].to_numpy()) for _, group in settings]
 
 
-def furthest_slope(results: Results) -> float:
+def furthest_slope(results: pd.DataFrame) -> float:
     """The slope of the MSE furthest from -1."""
     return max(_slopes(results, "mse"), key=lambda s: abs(s + 1))
 
@@ -197,9 +205,9 @@ def _largest_limit(scale: Scale) -> list[Cell]:
     return [scale.cell("limit", agents=(QUICK_AGENTS if scale.quick else AGENTS)[-1], **place)]
 
 
-def speed_up_ends(results: Results) -> float:
+def speed_up_ends(results: pd.DataFrame) -> float:
     """N at which FedLSA's noise has fallen to its drift, from the limit at one N."""
-    return float((results.column("agents") * results.values("noise") / results.values("drift"))[0])
+    return float((results["agents"] * results["noise"] / results["drift"]).iloc[0])
 
 
 def _tenfold(scale: Scale) -> list[Cell]:
@@ -213,12 +221,12 @@ def _tenfold(scale: Scale) -> list[Cell]:
     return [c for c in cells if paired(c["agents"], c["step_size"])]
 
 
-def larger_steps(results: Results) -> float:
+def larger_steps(results: pd.DataFrame) -> float:
     """MSE with (10 eta, 10 N) over MSE with (eta, N): a geometric mean over N, the furthest from 1."""
-    means = []
-    for group in results.by("local_steps", "method", "step_size").values():
-        larger = [(end, results.partner(c, agents=10 * c["agents"], step_size=10 * c["step_size"])) for c, end in group]
-        ratios = [math.log(float(more["mse"] / end["mse"])) for end, more in larger if more is not None]
+    mse, means = results.set_index(["local_steps", "method", "step_size", "agents"])["mse"].to_dict(), []
+    for H, method, eta in dict.fromkeys(place[:3] for place in mse):
+        larger = {N: (H, method, 10 * eta, 10 * N) for *place, N in mse if tuple(place) == (H, method, eta)}
+        ratios = [math.log(mse[more] / mse[H, method, eta, N]) for N, more in larger.items() if more in mse]
         if ratios:
             means.append(np.mean(ratios))
     return float(np.exp(np.max(np.abs(means))))
@@ -235,6 +243,7 @@ EXPERIMENT = Experiment(
             "and numbers of local steps H; dotted: a line that falls like 1/N.",
             all_cells,
             draw,
+            lambda scale: [_title(h, H) for h in (True, False) for H in _lengths(scale)],
         ),
     ),
     claims=(
@@ -242,73 +251,84 @@ EXPERIMENT = Experiment(
             "scafflsa-speed-up",
             "SCAFFLSA keeps the linear speed-up with every step size, many local steps and heterogeneous agents.",
             f"{SOURCE}; cor:iteration-complexity-fed-lsa-constant",
-            "slope of log stationary MSE (exact) against log N, from N = 2 on: of all step sizes, H = 10 and 100, both "
-            "settings, the slope furthest from -1",
-            _from_both_worlds(lambda c: c["method"] == "scafflsa"),
+            "slope of SCAFFLSA's log stationary MSE against log N; exact, from N = 2 on: of all step sizes, H = 10 and "
+            "100, both settings, the slope furthest from -1",
+            _from_both_environments(lambda c: c["method"] == "scafflsa"),
             furthest_slope,
             -1 - SLOPE,
             -1 + SLOPE,
             quote="Remarkably, and as explained by our theory [...], SCAFFLSA maintains this speed-up even in "
             "heterogeneous settings",
+            panel="fig2: heterogeneous, H = 100",
         ),
         Claim(
             "fedlsa-speed-up",
             "FedLSA has linear speed-up if agents are homogeneous or there is one local step.",
             SOURCE,
-            "the same slope for FedLSA, of all step sizes, homogeneous agents or H = 1: the one furthest from -1",
-            _from_both_worlds(lambda c: c["method"] == "fedlsa" and (not c["heterogeneous"] or c["local_steps"] == 1)),
+            "slope of FedLSA's log stationary MSE against log N; exact, from N = 2 on: of all step sizes, homogeneous "
+            "agents or H = 1, the slope furthest from -1",
+            _from_both_environments(
+                lambda c: c["method"] == "fedlsa" and (not c["heterogeneous"] or c["local_steps"] == 1)
+            ),
             furthest_slope,
             -1 - SLOPE,
             -1 + SLOPE,
             quote="This allows to use larger step sizes, so as to reach a given precision level faster, resulting in "
             "the so-called linear speed-up",
+            panel="fig2: homogeneous, H = 100",
         ),
         Claim(
             "bias-ignores-agents",
             "FedLSA loses the speed-up to a bias that does not fall with the number of agents.",
             SOURCE,
-            "slope of log drift ‖bias‖² (exact limit) against log N, from N = 2 on; heterogeneous, H = 100: the "
-            "smallest over step sizes",
-            _from_both_worlds(lambda c: c["method"] == "fedlsa" and c["heterogeneous"] and c["local_steps"] == 100),
+            "slope of FedLSA's log drift ‖bias‖² against log N; exact limits, from N = 2 on, heterogeneous, H = 100: "
+            "the smallest over step sizes",
+            _from_both_environments(
+                lambda c: c["method"] == "fedlsa" and c["heterogeneous"] and c["local_steps"] == 100
+            ),
             lambda results: float(np.min(_slopes(results, "drift"))),
             at_least=-SLOPE,
             quote=LOST,
+            panel="fig2: heterogeneous, H = 100",
         ),
         Claim(
             "speed-up-ends",
             "With heterogeneous agents and many local steps FedLSA loses the speed-up within the figure's thousand "
             "agents.",
             SOURCE,
-            "number of agents at which FedLSA's noise, which falls like 1/N, equals its drift; "
-            "heterogeneous, H = 100, step size 0.1, from the exact limit at the largest N",
+            "agents at which FedLSA's noise has fallen to its drift; the noise falls like 1/N, heterogeneous, "
+            "H = 100, step size 0.1, from the exact limit at the largest N",
             _largest_limit,
             speed_up_ends,
             at_most=1000.0,
             quote=LOST,
+            panel="fig2: heterogeneous, H = 100",
         ),
         Claim(
             "larger-steps",
             "With homogeneous agents the same precision is reached with a step size that grows with their number.",
             SOURCE,
-            "stationary MSE with 10 N agents and step size 10 eta over that with N and eta, up to 10 eta = 0.1: "
-            "geometric mean over N (the authors' instance is another one for each N); of both methods and all H the "
-            "one furthest from 1, as a factor",
+            "factor between the stationary MSEs with 10 N and 10 eta and with N and eta; exact, up to 10 eta = 0.1, "
+            "geometric mean over N (the authors' instance is another one for each N), of both methods and all H the "
+            "one furthest from 1",
             _tenfold,
             larger_steps,
             at_most=2.0,
             quote=ALIKE,
+            panel="fig2: homogeneous, H = 100",
         ),
         Claim(
             "simulation-agrees-speed-up",
             "Simulated parameters in the stationary regime follow the exact stationary law.",
             SOURCE,
-            f"{RUNS} runs or more of each simulated point: the least p-value of their mean and of their spread under "
-            "the normal law with the exact stationary mean and covariance, times the number of comparisons; twice the "
+            f"least p-value of simulated means and spreads; {RUNS} runs or more of each simulated point, under the "
+            "normal law with the exact stationary mean and covariance, times the number of comparisons; twice the "
             "variance in any one point is found with a probability above 0.99 (the runs' own variance lacks up to 5%)",
             lambda scale: [cell for pair in simulated(scale) for cell in pair],
             least_p_value,
             at_least=LEVEL,
             kind="check",
+            panel="fig2: heterogeneous, H = 100",
         ),
     ),
 )

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from .. import theory
@@ -26,10 +27,10 @@ from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line, method_line
 from ..problems import Problem
 from . import claim_statistics as laws
-from .cells import Cell, Results, computes
+from .cells import Cell, computes
 from .computations import How, Settings, problem
 from .cost_tables import LSA, NAMES
-from .experiment import Claim, Experiment, Picture, Row, Scale, Table
+from .experiment import Claim, Experiment, Picture, Scale, Table
 
 SAMPLES, QUICK_SAMPLES = tuple(10**k for k in range(2, 8)), (1_000, 10_000, 100_000, 1_000_000)
 DRAWS, FEWEST = 10, 50  # draws of a baseline for each seed of a simulation, and the fewest: they cost next to nothing
@@ -107,14 +108,14 @@ def limit(name: str, result: xr.Dataset, n: Floats) -> Floats:
     return np.asarray(float(result[f"{name}_bias"]) + float(result[f"{name}_noise"]) / n, np.float64)
 
 
-def errors_by_samples(results: Results, name: str) -> tuple[Floats, Floats, xr.Dataset]:
+def errors_by_samples(results: pd.DataFrame, name: str) -> tuple[Floats, Floats, xr.Dataset]:
     """Numbers of observations (n,), squared errors (n, seed) of a baseline, and the result with the most."""
-    baselines = results.select(kind="one-shot")
-    found = [result for _, result in baselines]
-    return baselines.column("samples"), np.stack([result[name].values for result in found]), found[-1]
+    baselines = results[results["kind"] == "one-shot"]
+    errors = np.stack([result[name].values for result in baselines["result"]])
+    return baselines["samples"].to_numpy(float), errors, baselines["result"].iloc[-1]
 
 
-def draw(results: Results, scale: Scale) -> ChartRows:
+def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
     """MSE against observations per agent, of the baselines and of plans."""
     lines = []
     for name, label, colour, marker in (
@@ -124,68 +125,71 @@ def draw(results: Results, scale: Scale) -> ChartRows:
         n, squared, last = errors_by_samples(results, name)
         band = (np.quantile(squared, 0.1, axis=1), np.quantile(squared, 0.9, axis=1))
         fine = np.geomspace(n[0], n[-1], 100)
-        lines.append(Line(n, squared.mean(axis=1), label, colour, "marks", band, marker=marker))
+        error = squared.std(axis=1, ddof=1) / squared.shape[1] ** 0.5
+        lines.append(Line(n, squared.mean(axis=1), label, colour, "marks", band, error, marker=marker))
         lines.append(Line(fine, limit(name, last, fine), "", colour, "law"))
     for method in ("fedlsa", "scafflsa"):
-        plans = results.select(kind="plan", method=method)
-        samples, epsilon = plans.values("samples"), plans.column("epsilon")
+        plans = results[results["method"] == method]
+        samples, epsilon = plans["samples"].to_numpy(float), plans["epsilon"].to_numpy(float)
         inside = samples <= 2 * n[-1]
         lines.append(method_line(NAMES[method], samples[inside], epsilon[inside] ** 2))
     agents, d = _size(results)
     note = (
-        f"Baselines: mean of the squared error over {squared.shape[1]} draws; band: their 10% to 90% quantile;\n"
-        "line: its limit for many observations. FedLSA, SCAFFLSA: exact MSE and samples of the plans with\n"
+        f"Baselines: mean of the squared error over {squared.shape[1]} draws, with its standard error; band: their 10% "
+        "to 90% quantile;\nline: its limit for many observations. FedLSA, SCAFFLSA: exact MSE and samples of the plans "
+        "with\n"
         f"the fewest communications. Instance: {scale.preset}, N = {agents}, d = {d}."
     )
     chart = Chart(lines, "observations per agent", "mean squared error", x_scale="log")
     return ChartRows([[chart]], notes=[note])
 
 
-def _size(results: Results) -> tuple[int, int]:
+def _size(results: pd.DataFrame) -> tuple[int, int]:
     """N and d of the instance."""
-    cell = results.cells[0]
-    return cell["agents"] * cell["copies"], cell.columns.get("features", DIM)
+    first = results.iloc[0]
+    return first["agents"] * first["copies"], first.get("features", DIM)
 
 
-def rows(results: Results, scale: Scale) -> list[Row]:
+def rows(results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     """Messages, numbers and observations with which each gets to an accuracy."""
     last, (_, d) = errors_by_samples(results, "system")[2], _size(results)
     found: list[tuple[Any, ...]] = []
-    every = results.select(kind="plan").by("epsilon")
-    epsilons = list(every)
+    plans = results[results["kind"] == "plan"]
+    epsilons = plans["epsilon"].unique()
     for e in (epsilons[0], epsilons[len(epsilons) // 2], epsilons[-1]):
-        for cell, plan in every[e]:
-            T = int(plan["rounds"])
-            found.append((e, NAMES[cell["method"]], T, 2 * T * d, f"{float(plan['samples']):.3g}"))
+        for plan in plans[plans["epsilon"] == e].itertuples():
+            T = int(plan.rounds)
+            found.append((e, NAMES[plan.method], T, 2 * T * d, f"{plan.samples:.3g}"))
         for name, label, numbers in (("system", SYSTEM, d * d + 2 * d), ("solutions", SOLUTIONS, 2 * d)):
             bias, noise = (float(last[f"{name}_{part}"]) for part in ("bias", "noise"))
             needed = f"{noise / (e**2 - bias):.3g}" if e**2 > bias else f"never: bias {bias**0.5:.3g}"
             found.append((e, label, 1, numbers, needed))
     headings = ("ε", "method", "communications", "numbers up and down, per agent", "observations per agent")
-    return [dict(zip(headings, row, strict=True)) for row in found]
+    return pd.DataFrame(found, columns=list(headings))
 
 
-def rate(results: Results) -> float:
+def rate(results: pd.DataFrame) -> float:
     """The exponent of n in the MSE of the averaged system, once it has settled."""
     n, squared, _ = errors_by_samples(results, "system")
     return laws.slope(n[n >= SETTLED], squared.mean(axis=1)[n >= SETTLED])
 
 
-def z_score(results: Results) -> float:
+def z_score(results: pd.DataFrame) -> float:
     """Standard errors between n times the MSE of the averaged system and its limit, at the largest n."""
     n, squared, last = errors_by_samples(results, "system")
     mean, deviation = squared[-1].mean(), squared[-1].std(ddof=1) / len(squared[-1]) ** 0.5
     return float(abs(mean - limit("system", last, n[-1:])[0]) / deviation)
 
 
-def stall(results: Results) -> float:
+def stall(results: pd.DataFrame) -> float:
     """MSE of the average of local solutions at the largest n, relative to its squared bias."""
     _, squared, last = errors_by_samples(results, "solutions")
     return float(squared[-1].mean() / float(last["solutions_bias"]))
 
 
-def _claim(name: str, text: str, statistic: str, measure: Callable[[Results], float], **bounds: float) -> Claim:
-    return Claim(f"one-shot-{name}", text, "", statistic, baseline_cells, measure, **bounds)  # type: ignore[arg-type]
+def _claim(name: str, text: str, statistic: str, measure: Callable[[pd.DataFrame], float], **bounds: float) -> Claim:
+    panel = "one-shot: "
+    return Claim(f"one-shot-{name}", text, "", statistic, baseline_cells, measure, panel=panel, **bounds)  # type: ignore[arg-type]
 
 
 EXPERIMENT = Experiment(
@@ -205,7 +209,7 @@ EXPERIMENT = Experiment(
         _claim(
             "rate",
             "The error of the averaged system falls like 1/n in the observations per agent",
-            f"exponent of n in the MSE from n = {SETTLED:,} on",
+            f"exponent of n in the MSE; simulated, from n = {SETTLED:,} on",
             rate,
             at_least=-1.2,
             at_most=-0.8,
@@ -214,14 +218,14 @@ EXPERIMENT = Experiment(
             "limit",
             r"n times the MSE of the averaged system tends to $\mathrm{tr}(\bar A^{-1}S\bar A^{-\top})$, "
             r"$S = \sum_cw_c^2\Sigma_\omega^c$",
-            "difference at the largest n, in standard errors over draws",
+            "difference in standard errors; simulated, at the largest n, over draws",
             z_score,
             at_most=4.0,
         ),
         _claim(
             "stall",
             "The average of local solutions stalls at its bias when agents differ",
-            "MSE at the largest n over the squared bias",
+            "MSE over the squared bias; simulated, at the largest n",
             stall,
             at_least=0.9,
             at_most=1.1,

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.special import stdtr
 
 from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line, mean_line
-from .cells import Cell, Results
-from .experiment import Cells, Claim, Experiment, Picture, Row, Scale, Table, grid
+from .cells import Cell
+from .experiment import Cells, Claim, Experiment, Picture, Scale, Table, grid
 from .paper_curves import NAMES
 
 STEP_SIZE, UPDATES, EPSILON = 0.1, 10, 0.1
@@ -26,8 +27,13 @@ AGENTS, QUICK_AGENTS = (10, 100), (4, 10)
 QUICK_SINGLE_ROUNDS, QUICK_FEATURES = 400, 4  # rounds and dimension of one agent, of which everything is known
 # of a setting, at least: standard errors are then below 5%, of a margin of 20%; with 20 runs noise hid the answer
 RUNS, QUICK_RUNS = 80, 20
-LABELS = {None: "i.i.d.", 1: "q = 1", "tau_mix": "q = τ_mix", "theorem": "q of the theorem"}  # by the setting "skip"
-COLOURS = {None: theme.SOFT, 1: theme.OTHERS[0], "tau_mix": theme.OTHERS[1], "theorem": theme.OTHERS[2]}
+LABELS = {
+    "": "i.i.d.",
+    1: "q = 1",
+    "tau_mix": "q = τ_mix",
+    "theorem": "q of the theorem",
+}  # by the setting "skip", "" without it
+COLOURS = {"": theme.SOFT, 1: theme.OTHERS[0], "tau_mix": theme.OTHERS[1], "theorem": theme.OTHERS[2]}
 NOTE = (
     "Line: mean of the squared error over {seeds} seeds; band: from their 10% to their 90% quantile. Thin black line: "
     "its exact expectation for i.i.d. observations.\n"
@@ -56,9 +62,9 @@ def _runs(scale: Scale) -> int:
     return max(QUICK_RUNS if scale.quick else RUNS, scale.seeds)
 
 
-def _sampling(skip: int | str | None) -> dict[str, Any]:
+def _sampling(skip: int | str) -> dict[str, Any]:
     """Settings of a cell: i.i.d. observations, or one in q of a trajectory."""
-    if skip is None:
+    if skip == "":
         return {"local_steps": UPDATES}
     planned = {"planned_rounds": ROUNDS, "epsilon": EPSILON} if skip == "theorem" else {}
     return {"updates": UPDATES, "skip": skip, **planned}
@@ -70,7 +76,7 @@ def simulated_cells(scale: Scale) -> list[Cell]:
     for place in grid(agents=QUICK_AGENTS if scale.quick else AGENTS, method=tuple(NAMES)):
         place |= {"heterogeneous": True, "step_size": STEP_SIZE}
         every = recorded(planned)
-        cells.append(scale.cell("exact", rounds=planned, record=every, **_sampling(None), **place))
+        cells.append(scale.cell("exact", rounds=planned, record=every, **_sampling(""), **place))
         for skip in LABELS:
             rounds = min(planned, THEOREM_ROUNDS) if skip == "theorem" else planned
             same = [t for t in every if t <= rounds]  # as the exact curve, to which it is compared
@@ -79,7 +85,7 @@ def simulated_cells(scale: Scale) -> list[Cell]:
     return cells
 
 
-def single_cells(*skips: int | str | None) -> Cells:
+def single_cells(*skips: int | str) -> Cells:
     """One agent, whose errors along trajectories are known exactly (quick: with fewer features)."""
 
     def cells(scale: Scale) -> list[Cell]:
@@ -91,11 +97,26 @@ def single_cells(*skips: int | str | None) -> Cells:
     return cells
 
 
-def draw(results: Results, scale: Scale) -> ChartRows:
+def _skips(results: pd.DataFrame) -> pd.Series:
+    """The setting "skip" of every row, "" where there is none."""
+    return results["skip"].astype(object).fillna("")
+
+
+def _panels(scale: Scale) -> list[str]:
+    """Titles of the charts: against communications and against observations, one beside the other."""
+    every = grid(agents=QUICK_AGENTS if scale.quick else AGENTS, method=tuple(NAMES), axis=(0, 1))
+    return [_title(place["method"], place["agents"]) for place in every]
+
+
+def _title(method: str, agents: int) -> str:
+    return f"{NAMES[method]}, N = {agents}"
+
+
+def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
     """Error against communications and against observations, a row for each number of agents."""
     rows = []
-    for agents, row in results.by("agents").items():
-        titles = {f"{NAMES[method]}, N = {agents}": part for method, part in row.by("method").items()}
+    for agents, row in results.groupby("agents", sort=False):
+        titles = {_title(method, agents): part for method, part in row.groupby("method", sort=False)}
         axes = (("communications", 0), ("observations per agent", UPDATES))
         rows.append([_chart(title, cost, per, part) for title, part in titles.items() for cost, per in axes])
     last = min(THEOREM_ROUNDS, QUICK_ROUNDS) if scale.quick else THEOREM_ROUNDS
@@ -104,18 +125,23 @@ def draw(results: Results, scale: Scale) -> ChartRows:
     return ChartRows(rows, notes=[note], panel=(1.95, 2.0))
 
 
-def _chart(title: str, cost: str, per_round: int, results: Results) -> Chart:
+def _chart(title: str, cost: str, per_round: int, results: pd.DataFrame) -> Chart:
     """A panel; per_round : observations that a round costs with q = 1, or 0 for communications."""
-    lines, exact = [], results.select(kind="exact").only()
-    t = exact["rounds"].values
-    for cell, run in results.select(kind="simulate"):
-        skip, seen = cell.columns.get("skip"), run["rounds"].values
-        shown = (seen > 0) & np.isin(seen, list(_drawn_rounds(int(t[-1])) | {int(seen[-1])}))
+    lines, exact = [], _exact(results)
+    t, runs = exact["rounds"].values, results[results["kind"] == "simulate"]
+    for skip, run in zip(_skips(runs), runs["result"], strict=True):
+        recorded = run["rounds"].values
+        shown = (recorded > 0) & np.isin(recorded, list(_drawn_rounds(int(t[-1])) | {int(recorded[-1])}))
         label = LABELS[skip].replace("τ_mix", "$τ_{\\mathrm{mix}}$")
-        x = seen[shown] * (per_round * _block(run) or 1)
+        x = recorded[shown] * (per_round * _block(run) or 1)
         lines.append(mean_line(x, run["squared_error"].values[:, shown], label, COLOURS[skip]))
     lines.append(Line(t[1:] * (per_round or 1), exact["mse"].values[1:], "exact, i.i.d.", role="expectation"))
     return Chart(lines, cost, "mean squared error", title, x_scale="log")
+
+
+def _exact(results: pd.DataFrame) -> xr.Dataset:
+    """The exact curve for i.i.d. observations."""
+    return results[(results["kind"] == "exact") & (_skips(results) == "")]["result"].item()
 
 
 def _block(run: xr.Dataset) -> int:
@@ -132,18 +158,19 @@ def late(run: xr.Dataset, exact: xr.Dataset) -> tuple[float, float, float]:
     return float(each.mean()), float(each.std(ddof=1) / math.sqrt(len(each))), expected
 
 
-def rows(results: Results, scale: Scale) -> list[Row]:
+def rows(results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     """The error in the last half of the rounds, beside the exact one of i.i.d. observations; one agent: in the last."""
-    out: list[Row] = []
-    for (agents, method), part in results.by("agents", "method").items():
-        exact = part.select(kind="exact", skip=None).only()
-        for cell, run in part.select(kind="exact") if agents == 1 else part.select(kind="simulate"):
-            q, single = _block(run), cell.kind == "exact"
+    out = []
+    for (agents, method), part in results.groupby(["agents", "method"], sort=False):
+        exact, single = _exact(part), agents == 1
+        runs = part[part["kind"] == ("exact" if single else "simulate")]
+        for skip, run in zip(_skips(runs), runs["result"], strict=True):
+            q = _block(run)
             mse, error, expected = (float(run["mse"][-1]), 0.0, float(exact["mse"][-1])) if single else late(run, exact)
             out.append(
                 {
-                    "setting": "one agent, exact" if single else f"{NAMES[method]}, N = {agents}",
-                    "sampling": LABELS[cell.columns.get("skip")],
+                    "setting": "one agent, exact" if single else _title(method, agents),
+                    "sampling": LABELS[skip],
                     "q": q,
                     "observations per round": UPDATES * q,
                     "rounds": int(run["rounds"][-1]),
@@ -153,7 +180,7 @@ def rows(results: Results, scale: Scale) -> list[Row]:
                     "squared bias": float(np.sum((run["mean"][-1] - run["theta_star"]) ** 2)) if single else math.nan,
                 }
             )
-    return out
+    return pd.DataFrame(out)
 
 
 def _compared(scale: Scale) -> list[Cell]:
@@ -162,23 +189,26 @@ def _compared(scale: Scale) -> list[Cell]:
     return [c for c in simulated_cells(scale) if c.kind == "exact" or c.columns.get("skip") in wanted]
 
 
-def inequivalence(results: Results) -> float:
+def inequivalence(results: pd.DataFrame) -> float:
     """The largest p-value of "the error is off the i.i.d. one by the margin or more" (two one-sided Student tests)."""
     found = []
-    for part in results.by("agents", "method").values():
-        exact = part.select(kind="exact").only()
-        for _, run in part.select(kind="simulate"):
+    for _, part in results.groupby(["agents", "method"], sort=False):
+        exact = _exact(part)
+        for run in part[part["kind"] == "simulate"]["result"]:
             mse, error, expected = late(run, exact)
             inside = (math.log1p(MARGIN) - abs(math.log(mse / expected))) / (error / mse)
             found.append(float(stdtr(len(run["seed"]) - 1, -inside)))  # Student's upper tail
     return float(np.max(found))
 
 
-def difference(skip: int | str) -> Callable[[Results], float]:
+def difference(skip: int | str) -> Callable[[pd.DataFrame], float]:
     """|error with this skipping / i.i.d. error - 1| of one agent after the last round, exact."""
-    return lambda results: abs(
-        results.select(skip=skip).values("mse")[0] / results.select(skip=None).values("mse")[0] - 1
-    )
+
+    def measure(results: pd.DataFrame) -> float:
+        mse = results.set_index(_skips(results))["mse"]
+        return float(abs(mse[skip] / mse[""] - 1))
+
+    return measure
 
 
 def rounds_to(curve: xr.Dataset, level: float) -> float:
@@ -194,14 +224,14 @@ def rounds_to(curve: xr.Dataset, level: float) -> float:
     return float(t[i - 1] + (t[i] - t[i - 1]) * (fall[0] - math.log(level)) / (fall[0] - fall[1]))
 
 
-def price(results: Results) -> float:
+def price(results: pd.DataFrame) -> float:
     """Observations to twice the last i.i.d. error with q = tau_mix, over tau_mix times those of i.i.d. sampling."""
-    run, iid = (results.select(skip=skip).only() for skip in ("tau_mix", None))
+    run, iid = (results.set_index(_skips(results))["result"][skip] for skip in ("tau_mix", ""))
     level = REACHED * float(iid["mse"][-1])
     return rounds_to(run, level) / rounds_to(iid, level)
 
 
-ONE = "one agent, exact: |error after the last round / that of i.i.d. observations - 1|, "
+ONE = "|error / error of i.i.d. observations - 1| after the last round; one agent, exact, "
 EXPERIMENT = Experiment(
     "markov",
     "Trajectories, and the price of skipping",
@@ -214,6 +244,7 @@ EXPERIMENT = Experiment(
             "round.",
             simulated_cells,
             draw,
+            _panels,
         ),
     ),
     (
@@ -231,21 +262,22 @@ EXPERIMENT = Experiment(
             "markov-iid",
             "With one observation in tau_mix, or in the theorem's q, the error is that of i.i.d. observations.",
             PROOF,
-            f"{RUNS} runs or more (quick: {QUICK_RUNS}): p-value of a mean squared error in the last half of the "
-            f"rounds that is off the exact i.i.d. one by {MARGIN:.0%} or more (two one-sided Student tests of its "
-            "logarithm), the largest over methods, N and both q; large where noise hides the answer",
+            f"p-value of a mean squared error that is off the i.i.d. one by {MARGIN:.0%} or more; {RUNS} runs or more "
+            f"(quick: {QUICK_RUNS}), in the last half of the rounds, against the exact one (two one-sided Student "
+            "tests of its logarithm), the largest over methods, N and both q; large where noise hides the answer",
             _compared,
             inequivalence,
             at_most=0.05,
             quote=r"with probability at least $1-\delta$ the results of algo:fed-lsa-markov are indistinguishable from "
             "the result of its counterpart algo:fed-lsa applied with number of local steps $H/q$",
+            panel="markov: SCAFFLSA, N = {N}",
         ),
         Claim(
             "markov-mixing-time",
             "Skipping to the mixing time already makes trajectories as good as i.i.d. observations.",
             "sec:analysis-fed-lsa-iid, before " + COROLLARY,
             ONE + "with q = tau_mix",
-            single_cells(None, "tau_mix"),
+            single_cells("", "tau_mix"),
             difference("tau_mix"),
             at_most=ALLOWED,
             quote=r"adjusting the number of skipped observations (keeping about $1$ observation out of "
@@ -256,7 +288,7 @@ EXPERIMENT = Experiment(
             "With the theorem's q trajectories are as good as i.i.d. observations.",
             PROOF,
             ONE + "with the theorem's q",
-            single_cells(None, "theorem"),
+            single_cells("", "theorem"),
             difference("theorem"),
             at_most=1e-6,
             quote=r"setting the block size $q$ as in [...], we get that [...] with probability at least $1-\delta$ the "
@@ -267,7 +299,7 @@ EXPERIMENT = Experiment(
             "Trajectories that are used whole (q = 1) lead to another error than i.i.d. observations do.",
             "",
             ONE + "with q = 1",
-            single_cells(None, 1),
+            single_cells("", 1),
             difference(1),
             at_least=0.02,
         ),
@@ -275,9 +307,9 @@ EXPERIMENT = Experiment(
             "markov-price",
             "As many rounds as with i.i.d. observations suffice, each with q times the observations.",
             "After " + COROLLARY,
-            "one agent, exact: observations with q = tau_mix to twice the last i.i.d. error, over tau_mix times those "
-            "of i.i.d. observations",
-            single_cells(None, "tau_mix"),
+            "observations with q = tau_mix over tau_mix times those of i.i.d. sampling; one agent, exact, to twice the "
+            "last i.i.d. error",
+            single_cells("", "tau_mix"),
             price,
             at_least=0.9,
             at_most=1.1,

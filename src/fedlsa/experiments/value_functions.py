@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from .. import theory
@@ -17,10 +18,10 @@ from ..checks import Floats
 from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line
 from ..problems import Problem, RankOne
-from .cells import Cell, Results, computes
+from .cells import Cell, computes
 from .computations import How, Settings, problem
-from .experiment import Claim, Experiment, Picture, Row, Scale, Table, grid
-from .paper_curves import sizes, world
+from .experiment import Claim, Experiment, Picture, Scale, Table, grid
+from .paper_curves import setting_word
 
 DRAWN = 10  # agents in a panel of the figure, a column each
 NOTE = (
@@ -76,7 +77,7 @@ def value_errors(settings: Settings, how: How) -> xr.Dataset:
 
 def all_cells(scale: Scale) -> list[Cell]:
     """Both settings with 10 and 100 agents (quick: 10)."""
-    return [scale.cell("values", **place) for place in grid(heterogeneous=(True, False), agents=sizes(scale))]
+    return [scale.cell("values", **place) for place in grid(heterogeneous=(True, False), agents=scale.agents)]
 
 
 def different_cells(scale: Scale) -> list[Cell]:
@@ -84,14 +85,15 @@ def different_cells(scale: Scale) -> list[Cell]:
     return [cell for cell in all_cells(scale) if cell["heterogeneous"]]
 
 
-def _title(cell: Cell) -> str:
-    return f"{world(cell['heterogeneous'])}, N = {cell['agents']}"
+def _title(heterogeneous: bool, agents: int) -> str:
+    return f"{setting_word(heterogeneous)}, N = {agents}"
 
 
-def draw(results: Results, scale: Scale) -> ChartRows:
+def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
     """Marks per agent: own value error with theta_star, its own solution and the virtual MDP's."""
     charts = []
-    for cell, errors in results:
+    for row in results.itertuples():
+        errors, title = row.result, _title(row.heterogeneous, row.agents)
         root = {name: np.sqrt(error.values) for name, error in errors.items()}
         unit, overall = root["zero"], np.sqrt(errors["zero"].values.mean())
         agent = np.arange(1.0, len(unit) + 1)
@@ -108,9 +110,7 @@ def draw(results: Results, scale: Scale) -> ChartRows:
             (0.27, "virtual MDP", root["virtual"] / unit, virtual, "samples", "triangle"),
         ):
             lines.append(Line(agent + shift, y, label, colour, role, marker=marker, size=4.2))
-        charts.append(
-            Chart(lines, "agent", "value error / size of the values", _title(cell), y_scale="linear", x_ticks=agent)
-        )
+        charts.append(Chart(lines, "agent", "value error / size of the values", title, y_scale="linear", x_ticks=agent))
     values = np.concatenate([line.y for chart in charts for line in chart.lines])
     low, top = float(values.min()), 1.05 * float(values.max())
     limits = (0.97 * low if low > 0.5 else -0.04 * top, top)
@@ -118,15 +118,16 @@ def draw(results: Results, scale: Scale) -> ChartRows:
     return ChartRows([[replace(chart, limits=limits) for chart in charts]], notes=[note], panel=(3.8, 2.8))
 
 
-def rows(results: Results, scale: Scale) -> list[Row]:
+def rows(results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     """Mean squared value errors over the agents' worlds, and how often one parameter beats another."""
-    out: list[Row] = []
-    for cell, errors in results:
+    out = []
+    for row in results.itertuples():
+        errors = row.result
         mean = {name: float(error.mean()) for name, error in errors.items()}
         home, everywhere, shared = (errors[name].values for name in ("home", "everywhere", "shared"))
         out.append(
             {
-                "setting": _title(cell),
+                "setting": _title(row.heterogeneous, row.agents),
                 "V itself": mean["zero"],
                 "theta_star": mean["shared"],
                 "virtual MDP": mean["virtual"],
@@ -139,14 +140,15 @@ def rows(results: Results, scale: Scale) -> list[Row]:
                 "share of V explained by theta_star": 1 - mean["shared"] / mean["zero"],
             }
         )
-    return out
+    return pd.DataFrame(out)
 
 
-def ratio(name: str, other: str) -> Callable[[Results], float]:
+def ratio(name: str, other: str) -> Callable[[pd.DataFrame], float]:
     """A mean squared value error over another one: the largest of all settings."""
-    return lambda results: float(np.max([float(e[name].mean() / e[other].mean()) for _, e in results]))
+    return lambda results: float(np.max([float(e[name].mean() / e[other].mean()) for e in results["result"]]))
 
 
+DIFFERENT = f"values: {_title(True, DRAWN)}"
 EXPERIMENT = Experiment(
     "values",
     "What the shared value function represents",
@@ -158,6 +160,7 @@ EXPERIMENT = Experiment(
             "solution and that of the virtual MDP, in two worlds and in one.",
             lambda scale: [cell for cell in all_cells(scale) if cell["agents"] == DRAWN],
             draw,
+            lambda scale: [_title(True, DRAWN), _title(False, DRAWN)],
         ),
     ),
     (
@@ -176,32 +179,36 @@ EXPERIMENT = Experiment(
             "With different agents, the shared parameter represents the worlds of all agents better than the agents' "
             "own parameters do on average.",
             "sec:numerical; eq:system_matrix",
-            "mean squared value error over all worlds: theta_star's over the mean of the local solutions' (largest "
-            "over N)",
+            "value error of theta_star over that of the local solutions; mean squares over all worlds, exact, the "
+            "largest over N",
             different_cells,
             ratio("shared", "everywhere"),
             at_most=1.0,
             quote="learning a shared value function gives a better representation of the overall reality",
+            panel=DIFFERENT,
         ),
         Claim(
             "values-home",
             "In its own world an agent's own parameter is better than the shared one, on average.",
             "",
-            "mean squared value error at home: the local solutions' over theta_star's (largest over settings)",
+            "value error of the local solutions over that of theta_star; mean squares in each agent's own world, "
+            "exact, the largest over settings",
             all_cells,
             ratio("home", "shared"),
             at_most=1.0,
+            panel=DIFFERENT,
         ),
         Claim(
             "values-virtual",
             "With different agents, theta_star represents the worlds of all agents at least as well as the solution "
             "of the virtual MDP.",
             "",
-            "mean squared value error over all worlds: theta_star's over that of the virtual MDP's solution (largest "
-            "over N)",
+            "value error of theta_star over that of the virtual MDP's solution; mean squares over all worlds, exact, "
+            "the largest over N",
             different_cells,
             ratio("shared", "virtual"),
             at_most=1.0,
+            panel=DIFFERENT,
         ),
     ),
 )

@@ -1,6 +1,6 @@
 """Error against cost as plain data: lines, and the axes on which they stand.
 
-`matplotlib_figures.draw_charts` and `svg_charts.sheet` draw the same `Chart`.
+`matplotlib_figures.draw_charts` draws a `Chart` for files, pages/static/chart.js for a page.
 """
 
 from __future__ import annotations
