@@ -75,14 +75,14 @@ def test_stopped_and_killed_it_goes_on_and_ends_with_the_same_files(fedlsa, monk
     assert {"figures/authors/fig1.png", "figures/authors/fig1.pdf", "report/index.html"} <= content("out").keys()
 
 
-def claim(value, **bounds):
-    return Claim("it", "a claim", "sec:x", "a number", lambda scale: [], lambda _: value, **bounds)
+def claim(value, name="it", **bounds):
+    return Claim(name, "a claim", "sec:x", "a number", lambda scale: [], lambda _: value, **bounds)
 
 
 def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
     claims = (
         claim(3.0, at_most=5.0),
-        claim(7.0, at_most=5.0, expected=False, kind="paper", quote="small", why="It is large."),
+        claim(7.0, "false", at_most=5.0, expected=False, kind="paper", quote="small", why="It is large."),
         claim(9.5, at_most=5.0, kind="check"),
     )
     monkeypatch.setitem(EXPERIMENTS, "fig2", Experiment("fig2", "Mine", (), claims=claims))
@@ -95,8 +95,12 @@ def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
     assert "9.5" in row
     assert "≤ 5" in row
     assert "does not hold as stated" in out
-    kinds = ["of the paper: 1 not as stated", "of the library itself: 1 FAILED", "beyond the paper: 1 hold"]
-    assert [line for line in out.splitlines() if line.startswith("claims")] == [f"claims {kind}" for kind in kinds]
+    where = "hold on the instance of the paper's text"
+    assert out.splitlines()[-4:-1] == [
+        f"0 of 1 sentences of the paper {where}, 1 not as stated (false)",
+        f"0 of 1 self-checks {where}; 1 FAILED",
+        f"1 of 1 claims beyond the paper {where}",
+    ]
     monkeypatch.setitem(EXPERIMENTS, "fig2", Experiment("fig2", "Mine", (), claims=claims[:2]))
     assert fedlsa("reproduce", "fig2", "--preset", "paper")[0] == 0
     nothing = (claim(float("nan"), at_most=5.0, expected=False, why="It is none."),)

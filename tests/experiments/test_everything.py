@@ -10,11 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-from fedlsa.experiments import EXPERIMENTS, Scale
-from fedlsa.experiments.cells import compute
+from fedlsa.experiments import EXPERIMENTS
 
 
 def test_everything_is_reproduced_and_every_claim_comes_out_as_expected(tmp_path):
@@ -26,7 +22,12 @@ def test_everything_is_reproduced_and_every_claim_comes_out_as_expected(tmp_path
     assert len(page.encode()) < 1_000_000
     for title in re.findall(r'<span title="(.*?)">—</span>', page):
         assert title not in ("", "no finite number")  # each table says why
-    assert page.count("<article") == sum(len(e.claims) for e in EXPERIMENTS.values())
+    sentences = {(e.name, c.quote if c.kind == "paper" else c.name) for e in EXPERIMENTS.values() for c in e.claims}
+    assert page.count("<article") == len(sentences) < sum(len(e.claims) for e in EXPERIMENTS.values())
+    on = "hold on the instance of the paper's text"
+    assert (
+        f"36 of 37 sentences of the paper {on}, 1 not as stated (debiased-as-printed)\n22 printed statem" in run.stdout
+    )
     for name, experiment in EXPERIMENTS.items():
         assert f"fedlsa reproduce {name} " in page
         for picture in experiment.pictures:
@@ -38,14 +39,3 @@ def test_everything_is_reproduced_and_every_claim_comes_out_as_expected(tmp_path
     lines = (tmp_path / "report" / "claims.csv").read_text().splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert len(rows) == sum(len(e.claims) for e in EXPERIMENTS.values())
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("preset", ["paper", "authors"])
-def test_every_limit_of_the_largest_problems_is_known(preset):
-    """At full size: a quick run has few agents, and never asks for limits of a thousand."""
-    cells = {c for e in EXPERIMENTS.values() for group in e.groups(Scale(preset)).values() for c in group}
-    large = [c for c in cells if c.kind == "limit" and c.columns["agents"] == 1000]
-    assert len(large) >= 40
-    for cell in large:
-        assert not any(np.isnan(v.values).any() for v in compute(cell).values()), cell.text

@@ -22,7 +22,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from .. import checks, experiments
-from ..experiments import LocalExecutor, Outcome, Scale, Store, experiment
+from ..experiments import LocalExecutor, Outcome, Scale, Store, experiment, report
 from ..experiments.executor import FOLDERS, Cluster, Executor, RunProgress, Watch, processes
 from ..figures import theme
 from ..problems.garnets import PRESETS
@@ -135,14 +135,13 @@ def print_verdicts(outcomes: list[Outcome]) -> None:
     claim = Column("claim", overflow="fold")
     table = Table(claim, "kind", "instance", value, rule, "verdict", "on others", box=SIMPLE_HEAD, pad_edge=False)
     for o, v in verdicts:
-        words, name = experiment.verdict_words(v), f"{o.experiment.name}: {v.claim.name}"
+        words, name = report.said(v), f"{o.experiment.name}: {v.claim.name}"
         numbers = experiment.number(v.value), experiment.interval(v.claim)
         row = (name, v.claim.kind, o.scale.preset, *numbers, words, experiment.elsewhere(v))
         table.add_row(*row, style="bold red" if words == experiment.FAILED else None)
     print_all(table, width=160)
-    for kind, found in experiment.counts(v for _, v in verdicts).items():
-        counted = ", ".join(f"{n} {experiment.COUNTED[k]}" for k, n in found.items() if n)
-        print(f"claims {experiment.SOURCES[kind]}: {counted}")
+    for sentence in experiment.summary(outcomes):
+        print(sentence)
 
 
 @contextmanager
