@@ -48,7 +48,7 @@ def opened(browser: Any, address: str, width: int, height: int, **more: Any) -> 
     """A page with everything drawn."""
     page: Page = browser.new_page(viewport={"width": width, "height": height}, **more)
     page.goto(address)
-    page.get_by_text("Stable below").first.wait_for(timeout=90_000)
+    page.get_by_text("Stable below").first.wait_for(timeout=300_000)
     page.wait_for_timeout(CALM)
     return page
 
@@ -62,23 +62,21 @@ def main(out: Path = IMAGES) -> None:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = opened(browser, f"{home}?rounds=20", 1280, 800, device_scale_factor=1.5)
         page.get_by_role("button", name="Simulate").click()
-        page.get_by_text("20 simulated seeds").wait_for()
+        page.get_by_text("20 simulated seeds").wait_for(timeout=300_000)
         page.get_by_role("heading", name="See client drift").scroll_into_view_if_needed()
         page.wait_for_timeout(CALM)
         page.screenshot(path=out / "explore.png")
         page = opened(browser, f"{home}?{MANY}", 1280, 900, device_scale_factor=1.5)
-        page.locator("fedlsa-scene").screenshot(path=out / "explore-agents.png")
+        page.locator("#scene").screenshot(path=out / "explore-agents.png")
         page = opened(
             browser, f"{home}?problem=garnet&preset=authors&agents=10&perturbation=0.0&step_size=0.1", 1280, 900,
             device_scale_factor=2,
         )  # fmt: skip
         page.get_by_role("button", name="Find plans").click()
-        page.get_by_text("Looking for").wait_for()
-        page.get_by_text("Looking for").wait_for(state="detached", timeout=300_000)
+        page.get_by_text("Every mark in numbers").wait_for(timeout=300_000)
         page.wait_for_timeout(CALM)
         page.mouse.move(0, 0)
-        page.get_by_role("heading", name="The plan").evaluate("e => e.scrollIntoView()")
-        page.screenshot(path=out / "explore-plan.png", clip={"x": 303, "y": 0, "width": 640, "height": 735})
+        page.locator("#plan").screenshot(path=out / "explore-plan.png")
         page = opened(browser, home, 390, 844, device_scale_factor=2, **PHONE)
         page.screenshot(path=out / "explore-phone.png")
         browser.close()

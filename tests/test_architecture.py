@@ -201,11 +201,9 @@ def test_constants_are_named_for_what_they_mean_and_functions_by_verbs():
 
 
 def test_no_function_inside_takes_more_than_eight_arguments():
-    """Public functions and commands may have many options, all with defaults; marimo passes cells theirs."""
+    """Public functions and commands may have many options, all with defaults."""
     public = {r: getattr(importlib.import_module(f"fedlsa.{r}"), "__all__", ()) for r in ORDER}
     for file, node in definitions(ast.FunctionDef):
         a, here = node.args, file.removesuffix(".py").split("/")[0]
         required = len(a.posonlyargs) + len(a.args) - len(a.defaults) + a.kw_defaults.count(None)
-        assert required <= 8 or node.name in public.get(here, ()) or file == "explore/notebook.py", (
-            f"{file}: {node.name}"
-        )
+        assert required <= 8 or node.name in public.get(here, ()), f"{file}: {node.name}"

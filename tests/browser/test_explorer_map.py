@@ -34,11 +34,11 @@ def test_the_map_appears_and_a_chosen_cell_moves_the_sliders(wide_page):
     wide_page.go(S).answers(S)
     wide_page.button("Draw the map").click()
     wide_page.until(lambda: "After 5 rounds of independent observations." in wide_page.words(), "the map is whole")
-    cells = wide_page.page.locator("marimo-fedlsa-map button")
+    cells = wide_page.page.locator("#map button")
     shown = cells.evaluate_all("all => all.map(one => one.className)")
     assert len(shown) == 9 * 16
     assert {*METHODS[:2], "unstable"} <= set(shown) <= {*METHODS, "unstable"}
-    assert wide_page.page.locator("marimo-fedlsa-map td.edge").count() > 0
+    assert wide_page.page.locator("#map td.edge").count() > 0
     place = wide_page.page.get_by_role("button", name=re.compile(r"^Step size 0\.072, 30 local steps: \w+ is best"))
     place.click()
     wide_page.follows(replace(S, step_size=0.072, local_steps=30))

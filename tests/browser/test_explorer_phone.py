@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fedlsa.explore.page_settings import PageSettings
 
-TOO_WIDE = """() => [...document.querySelectorAll('#App *')].filter(
+TOO_WIDE = """() => [...document.querySelectorAll('body *')].filter(
   e => e.getBoundingClientRect().right > innerWidth + 2 && !e.closest('table, pre, code, svg')
 ).map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40))"""
 
@@ -27,8 +27,9 @@ def test_sliders_and_curve_fit_one_screen(phone):
     assert curve["y"] + curve["height"] < 844 + 60
 
 
-def test_the_problem_is_behind_the_menu(phone):
-    phone.page.locator("button:has(svg.lucide-menu)").click()
-    phone.slider("agents N").last.focus()
+def test_the_problem_is_folded_away(phone):
+    assert not phone.slider("agents N").is_visible()
+    phone.page.get_by_text("The problem").click()
+    phone.slider("agents N").focus()
     phone.page.keyboard.press("ArrowRight")
     phone.answers(replace(phone.settings(), agents=6))

@@ -16,16 +16,9 @@ OUTSIDE = """selector => [...document.querySelectorAll(selector)].filter(e => {
   const r = e.getBoundingClientRect();
   return r.width && (r.right > innerWidth + 1 || r.left < -1 || r.bottom > innerHeight + 1 || r.top < -1);
 }).map(e => e.tagName + '.' + e.className)"""
-TOO_WIDE = """() => [...document.querySelectorAll('#App *')].filter(
+TOO_WIDE = """() => [...document.querySelectorAll('body *')].filter(
   e => e.getBoundingClientRect().right > innerWidth + 2 && !e.closest('table, pre, code, svg')
 ).map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40))"""
-
-# notes whether a page that is still empty says that it loads
-LOADING = """const look = () => {
-  window.said_loading = document.body && getComputedStyle(document.body, '::before').content.includes('loading');
-  if (!said_loading && !document.querySelector('h1')) requestAnimationFrame(look);
-};
-look();"""
 
 
 def average(s, name, t):
@@ -35,21 +28,10 @@ def average(s, name, t):
     return plane_of(p, [run.theta[0]]).project(run.theta[t])
 
 
-def test_a_picture_that_is_put_into_another_element_is_the_same_and_can_be_asked(wide_page):
-    s = PageSettings()
-    wide_page.open(s).answers(s)
-    wide_page.page.evaluate("""() => {
-      const old = document.querySelector('fedlsa-scene');
-      old.replaceWith(old.cloneNode(false));
-    }""")
-    wide_page.answers(s)
-    assert wide_page.page.evaluate("() => document.querySelectorAll('fedlsa-scene canvas').length") > 0
-
-
 def test_agents_and_error_stand_beside_each_other_on_the_first_screen(wide_page):
     wide_page.page.set_viewport_size({"width": 1280, "height": 800})
     s = PageSettings()
-    wide_page.open(s).answers(s)  # anew: marimo does not know the element that the last test has put there
+    wide_page.open(s).answers(s)
     wide_page.agents()
     assert wide_page.page.evaluate(OUTSIDE, "h1, .fs-view, .fs-play, .fs-bar input") == []
     for label in ("step size η", "local steps H", "rounds T"):
@@ -80,7 +62,7 @@ def test_one_cursor_moves_both_to_the_numbers_of_theory_by_keyboard(wide_page):
 def test_a_slider_that_moves_while_it_plays_leaves_nothing_of_the_old_question(wide_page):
     """Title, frames and numbers are of one setting, also when the problem becomes another."""
     s = PageSettings()
-    for other in (replace(s, local_steps=70), PageSettings.start("garnet")):
+    for other in (replace(s, local_steps=70), replace(PageSettings.start("garnet"), local_steps=70)):
         wide_page.page.evaluate("document.querySelector('.fs-play').focus()")
         wide_page.page.keyboard.press("Enter")
         wide_page.until(lambda: wide_page.scene()["playing"], "it plays")
@@ -134,29 +116,27 @@ def test_the_reader_can_zoom_in_and_come_back_and_every_button_has_a_name(wide_p
 @pytest.mark.parametrize("width", [640, 800, 1024])
 def test_nothing_is_off_the_screen_in_narrow_windows_or_at_twice_the_size(wide_page, width):
     wide_page.page.set_viewport_size({"width": width, "height": width * 5 // 8})
-    wide_page.page.wait_for_function(f"innerWidth === {width}")
+    wide_page.until(lambda: wide_page.page.evaluate("innerWidth") == width, "the window has changed")
     wide_page.frames(5)  # in which the picture learns of its new width
     wide_page.until(lambda: wide_page.page.evaluate(TOO_WIDE) == [], "nothing sticks out")
     wide_page.page.set_viewport_size({"width": 1280, "height": 800})
 
 
-def test_the_page_is_dark_for_whoever_wants_it_and_something_is_seen_at_once(wide_page):
+def test_the_page_is_dark_for_whoever_wants_it(wide_page):
     page = wide_page.page
     page.emulate_media(color_scheme="dark")
-    page.add_init_script(LOADING)
     wide_page.open().answers(PageSettings())
-    assert page.evaluate("window.said_loading")
     shade = "e => Number(getComputedStyle(e).backgroundColor.match(/[0-9.]+/g).slice(0, 3).reduce((a, b) => +a + +b))"
-    assert page.locator("#App").evaluate(shade) < 150
+    assert page.locator("body").evaluate(shade) < 150
     assert page.locator(".fs").evaluate("e => getComputedStyle(e).color") == "rgb(236, 236, 236)"
     page.emulate_media(color_scheme="light")
 
 
 def test_each_block_of_code_can_be_copied_by_one_button(wide_page):
-    wide_page.page.locator("fedlsa-code:visible").first.wait_for()
-    copies = wide_page.page.locator("fedlsa-code:visible").get_by_role("button")
+    wide_page.page.locator(".code:visible").first.wait_for()
+    copies = wide_page.page.locator(".code:visible").get_by_role("button")
     assert copies.count() == wide_page.page.get_by_role("button", name="Copy").count()  # nobody adds others
-    assert copies.count() == wide_page.page.locator("fedlsa-code:visible").count() == 4
+    assert copies.count() == wide_page.page.locator(".code:visible").count() == 4
     wide_page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     copies.first.click()
     wide_page.button("Copied").wait_for()

@@ -39,8 +39,6 @@ def test_every_option_that_names_a_file_to_be_written_is_tried_below(commands):
 
 @pytest.mark.parametrize(("line", "flag", "name"), WRITING, ids=lambda word: word.split(" none")[0])
 def test_a_file_that_exists_is_left_alone(fedlsa, tmp_path, monkeypatch, line, flag, name):
-    if line.startswith("explore"):
-        pytest.importorskip("marimo")
     for module, function in ((problem_options, "make"), (experiments, "reproduce")):
         monkeypatch.setattr(module, function, lambda *_, **__: pytest.fail("it began"))
     file = tmp_path / name / "report" if line == "reproduce" else tmp_path / name

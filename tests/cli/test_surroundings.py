@@ -95,8 +95,8 @@ def test_every_command_works_with_the_extra_cli_alone_or_says_what_to_install(tm
 
 
 def test_the_extra_of_a_module_is_the_smallest_that_brings_it():
-    modules = ["matplotlib", "typer", "pyarrow", "grpc", "cryptography", "marimo", "minari.dataset", "nothing", None]
-    extras = ["plot", "cli", "data", "network", "network", "explore", "gym", None, None]
+    modules = ["matplotlib", "typer", "pyarrow", "grpc", "cryptography", "minari.dataset", "nothing", None]
+    extras = ["plot", "cli", "data", "network", "network", "gym", None, None]
     assert [extra_of(module) for module in modules] == extras
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
-from fedlsa.explore import answers, controls, words
+from fedlsa.explore import answers, page, words
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_problem import call, fit_call
-from fedlsa.explore.page_settings import PageSettings, column_name, split_names
+from fedlsa.explore.page_settings import PageSettings, column_name, join_names, split_names
 from fedlsa.explore.uploads import Sites
 
 
@@ -104,9 +104,10 @@ def test_no_column_is_lost_for_the_letters_of_its_name(tmp_path):
     with file.open("w", newline="") as opened:
         csv.writer(opened).writerows([[*names, "y"], *rows])
     found = Sites((str(file),), (*names, "y"))
-    terms = controls.explaining(found, "y")
+    terms = found.explaining("y")
     assert [column_name(term) for term in terms] == [(name, False) for name in names]
-    some = controls.columns_text(terms[1:], found, "y")
+    settled = found.settle(PageSettings(problem="files", target="y", columns=join_names(terms[1:])))
+    some = settled.columns
     assert split_names(some) == terms[1:]
     for columns, used in (("", names), (some, names[1:])):
         s = PageSettings.from_address("?" + PageSettings(problem="files", target="y", columns=columns).address())
@@ -116,7 +117,7 @@ def test_no_column_is_lost_for_the_letters_of_its_name(tmp_path):
         with pytest.raises(ArgumentError, match=f"beside categories; got {re.escape(repr(bad))}"):
             call(PageSettings(problem="files", target="y", columns=f"{bad},C(where)"), found.files)
     both = replace(found, columns=("x", "x (categories)", "y"), texts=("x",))
-    offered = controls.column_choice(PageSettings(problem="files", target="y"), both, "y").options
+    offered = {page._shown_column(term, both): term for term in both.explaining("y")}
     assert offered == {"x, in categories": "C(x)", "x (categories)": "x (categories)"}
 
 

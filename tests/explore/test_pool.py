@@ -45,13 +45,18 @@ def eventually(condition):
 
 def one(pool, function, *arguments, lane=QUICK_LANE, topic="one"):
     """The last answer to one question."""
-    *_, last = pool.ask("me", topic, [(function, arguments)], lane=lane)
+    *_, last = answers_of(pool.ask(("me", topic), [(function, arguments)], lane=lane))
     return last.kind, last.value
+
+
+def answers_of(asking):
+    """What comes, without the signs that nothing does."""
+    return [a for a in asking if a.kind != "idle"]
 
 
 def begun(pool, path, function=ask.patience, topic="slow", lane=QUICK_LANE):
     """The answers to a question that would take a minute, after it has begun."""
-    found = pool.ask("me", topic, [(function, (str(path),))], lane=lane)
+    found = pool.ask(("me", topic), [(function, (str(path),))], lane=lane)
     pid = int(eventually(lambda: path.exists() and path.read_text()))
     return found, pid
 
@@ -71,14 +76,17 @@ def test_answers_come_from_another_process(pool):
 
 
 def test_each_of_several_questions_is_answered_under_its_index(pool):
-    found = list(pool.ask("me", "several", [(ask.double, (k,)) for k in range(5)]))
+    found = answers_of(pool.ask(("me", "several"), [(ask.double, (k,)) for k in range(5)]))
     assert sorted((a.index, a.kind, a.value) for a in found) == [(k, "done", 2 * k) for k in range(5)]
-    assert list(pool.ask("me", "several", [])) == []
+    assert answers_of(pool.ask(("me", "several"), [])) == []
 
 
 def test_a_curve_comes_back_as_the_library_computes_it(pool):
     q = Question.of(RING)
-    found = {METHODS[a.index]: a.value for a in pool.ask("me", "curves", [(answers.curve, (q, n)) for n in METHODS])}
+    found = {
+        METHODS[a.index]: a.value
+        for a in answers_of(pool.ask(("me", "curves"), [(answers.curve, (q, n)) for n in METHODS]))
+    }
     for name in METHODS:
         xr.testing.assert_identical(
             found[name].exact,
@@ -89,9 +97,9 @@ def test_a_curve_comes_back_as_the_library_computes_it(pool):
 def test_the_newest_question_wins_although_the_older_one_never_ends(pool, tmp_path):
     old, pid = begun(pool, tmp_path / "slow", ask.stubborn)
     value = next(new)
-    newest = pool.ask("me", "slow", [(ask.fresh, (value,))])
-    assert list(old) == []  # ended, without an answer
-    ((kind, (other, same)),) = [(a.kind, a.value) for a in newest]
+    newest = pool.ask(("me", "slow"), [(ask.fresh, (value,))])
+    assert answers_of(old) == []  # ended, without an answer
+    ((kind, (other, same)),) = [(a.kind, a.value) for a in answers_of(newest)]
     assert (kind, same) == ("done", value)
     assert other != pid
     eventually(lambda: not alive(pid))
@@ -100,28 +108,28 @@ def test_the_newest_question_wins_although_the_older_one_never_ends(pool, tmp_pa
 def test_a_quick_question_that_is_dropped_may_end_and_its_process_lives_on(pool, tmp_path, monkeypatch):
     monkeypatch.setattr("fedlsa.explore.pool.GRACE", PATIENCE)
     go = tmp_path / "go"
-    found = pool.ask("me", "brief", [(ask.until, (str(tmp_path / "brief"), str(go)))])
+    found = pool.ask(("me", "brief"), [(ask.until, (str(tmp_path / "brief"), str(go)))])
     pid = int(eventually(lambda: (tmp_path / "brief").exists() and (tmp_path / "brief").read_text()))
     value = next(new)
-    newest = pool.ask("me", "brief", [(ask.fresh, (value,))])
-    assert list(found) == []
+    newest = pool.ask(("me", "brief"), [(ask.fresh, (value,))])
+    assert answers_of(found) == []
     go.write_text("on")
-    assert [a.value for a in newest] == [(pid, value)]
+    assert [a.value for a in answers_of(newest)] == [(pid, value)]
     assert one(pool, ask.until, str(tmp_path / "brief"), str(go)) == ("done", pid)  # its answer is remembered
 
 
 def test_of_many_settings_that_a_slider_passes_only_the_last_is_answered(pool, tmp_path):
     first, _ = begun(pool, tmp_path / "slow", topic="slider")
-    passed = [pool.ask("me", "slider", [(ask.fresh, (("slider", k),))]) for k in range(50)]
-    assert list(first) == []
-    assert [a.value[1] for a in passed[-1]] == [("slider", 49)]
-    assert all(len(list(p)) <= 1 for p in passed[:-1])  # one may have been answered before the next came
+    passed = [pool.ask(("me", "slider"), [(ask.fresh, (("slider", k),))]) for k in range(50)]
+    assert answers_of(first) == []
+    assert [a.value[1] for a in answers_of(passed[-1])] == [("slider", 49)]
+    assert all(len(answers_of(p)) <= 1 for p in passed[:-1])  # one may have been answered before the next came
 
 
 def test_a_spare_stands_by_and_takes_the_place_of_a_process_that_is_killed(pool, tmp_path):
     spare = pool.spare.process.pid
-    _, pid = begun(pool, tmp_path / "slow", lane=LONG_LANE)
-    pool.drop("me", "slow")
+    found, pid = begun(pool, tmp_path / "slow", lane=LONG_LANE)
+    found.close()
     assert one(pool, ask.fresh, next(new), lane=LONG_LANE)[1][0] == spare
     assert pool.spare.process.pid not in (spare, pid)
 
@@ -129,38 +137,41 @@ def test_a_spare_stands_by_and_takes_the_place_of_a_process_that_is_killed(pool,
 def test_other_topics_and_other_pages_are_left_alone(pool, tmp_path):
     old, pid = begun(pool, tmp_path / "slow")
     value = next(new)
-    waiting = pool.ask("you", "slow", [(ask.fresh, (value,))])
-    pool.drop("me", "another")
-    pool.drop("you", "another")
+    waiting = pool.ask(("you", "slow"), [(ask.fresh, (value,))])
+    for topic in (("me", "another"), ("you", "another")):
+        pool.ask(topic, [(ask.double, (next(new),))]).close()
     assert alive(pid)
-    pool.drop("me", "slow")
-    assert list(old) == []
-    assert [a.value[1] for a in waiting] == [value]
+    old.close()
+    assert answers_of(old) == []
+    assert [a.value[1] for a in answers_of(waiting)] == [value]
 
 
 def test_long_work_does_not_keep_quick_questions_waiting(pool, tmp_path):
     old, pid = begun(pool, tmp_path / "slow", lane=LONG_LANE)
     kind, (quick, _) = one(pool, ask.fresh, next(new))
     assert (kind, quick != pid) == ("done", True)
-    pool.drop("me", "slow")
-    assert list(old) == []
+    old.close()
+    assert answers_of(old) == []
 
 
 def test_of_long_work_that_waits_the_newest_goes_first_and_its_parts_in_their_order(pool, tmp_path):
-    begun(pool, tmp_path / "slow", lane=LONG_LANE)
-    for topic in ("map", "plans"):
-        pool.ask("me", topic, [(ask.double, (f"{topic} {i}",)) for i in range(2)], lane=LONG_LANE)
-    assert [asked.call[1][0] for asked in pool._waiting[LONG_LANE]] == ["plans 0", "plans 1", "map 0", "map 1"]
-    pool.drop("me")
+    slow, _ = begun(pool, tmp_path / "slow", lane=LONG_LANE)
+    asked = [
+        pool.ask(("me", topic), [(ask.double, (f"{topic} {i}",)) for i in range(2)], lane=LONG_LANE)
+        for topic in ("map", "plans")
+    ]
+    assert [job.call[1][0] for job in pool._waiting[LONG_LANE]] == ["plans 0", "plans 1", "map 0", "map 1"]
+    for asking in (*asked, slow):
+        asking.close()
 
 
 def test_a_question_that_waits_is_dropped_before_it_begins(pool, tmp_path):
     old, _ = begun(pool, tmp_path / "slow")
-    waiting = pool.ask("me", "waiting", [(ask.patience, (str(tmp_path / "never"),))])
-    pool.drop("me", "waiting")
-    assert list(waiting) == []
-    pool.drop("me", "slow")
-    assert list(old) == []
+    waiting = pool.ask(("me", "waiting"), [(ask.patience, (str(tmp_path / "never"),))])
+    waiting.close()
+    assert answers_of(waiting) == []
+    old.close()
+    assert answers_of(old) == []
     assert one(pool, ask.fresh, next(new))[0] == "done"
     assert not (tmp_path / "never").exists()
 
@@ -187,30 +198,28 @@ def test_an_answer_that_cannot_be_sent_is_one_line_too(pool):
 
 
 def test_progress_arrives_in_its_order(pool):
-    found = [(a.kind, a.value) for a in pool.ask("me", "count", [(ask.counted, (4,))])]
+    found = [(a.kind, a.value) for a in answers_of(pool.ask(("me", "count"), [(ask.counted, (4,))]))]
     assert found == [*(("progress", (k, 4)) for k in range(1, 5)), ("done", "counted")]
 
 
 def test_a_pause_is_told_once(pool, tmp_path):
-    found = pool.ask("me", "slow", [(ask.patience, (str(tmp_path / "slow"),))], pause=0.01)
+    found = pool.ask(("me", "slow"), [(ask.patience, (str(tmp_path / "slow"),))], pause=0.01)
     assert next(found).kind == "pause"
     eventually((tmp_path / "slow").exists)
-    pool.drop("me", "slow")
-    assert list(found) == []
+    found.close()
+    assert answers_of(found) == []
 
 
 def test_a_simulation_tells_its_progress_and_stops_when_dropped(pool):
     s = PageSettings(agents=3, noise=0.3, local_steps=1000, rounds=100_000, seeds=1000)  # far beyond anybody's patience
-    found = pool.ask("me", "runs", [(answers.simulations, (Question.of(s),))], lane=LONG_LANE)
-    told = next(found)
-    while told.value[0] == 0:  # until the engine is at work
-        assert told.kind == "progress"
-        told = next(found)
+    found = pool.ask(("me", "runs"), [(answers.simulations, (Question.of(s),))], lane=LONG_LANE)
+    told = next(a for a in found if a.kind != "idle" and a.value[0] > 0)  # the engine is at work
+    assert told.kind == "progress"
     assert 0 < told.value[0] < told.value[1]
     (pid,) = [w.process.pid for w in pool.workers if w.lane == LONG_LANE]
     assert alive(pid)
-    pool.drop("me", "runs")
-    assert {a.kind for a in found} <= {"progress"}
+    found.close()
+    assert answers_of(found) == []
     eventually(lambda: not alive(pid))
     assert one(pool, ask.fresh, next(new), lane=LONG_LANE)[0] == "done"
 
@@ -220,18 +229,18 @@ def test_what_was_answered_before_is_answered_at_once(pool, tmp_path):
     first = one(pool, ask.fresh, value)
     old, _ = begun(pool, tmp_path / "slow")  # nobody is free now
     assert one(pool, ask.fresh, value) == first
-    pool.drop("me", "slow")
-    assert list(old) == []
+    old.close()
+    assert answers_of(old) == []
 
 
 def test_what_runs_for_somebody_else_is_not_computed_twice(pool, tmp_path):
     path, go = tmp_path / "begun", tmp_path / "go"
     question = (ask.counted_once, (str(path), str(go)))
-    first = pool.ask("me", "ahead", [question])
+    first = pool.ask(("me", "ahead"), [question])
     eventually(path.exists)
-    second = pool.ask("me", "now", [question])
+    second = pool.ask(("me", "now"), [question])
     go.write_text("on")
-    assert [a.value for a in first] == [a.value for a in second] == ["counted"]
+    assert [a.value for a in answers_of(first)] == [a.value for a in answers_of(second)] == ["counted"]
     assert path.read_text() == "begun\n"
 
 
@@ -242,12 +251,12 @@ def test_processes_load_while_no_quick_question_is_open_those_for_quick_ones_fir
     pool = Pool(quick=1, long=1, warm=ask.noted)
     try:
         (quick, long), spare = (w.process.pid for w in pool.workers), pool.spare.process.pid
-        found = pool.ask("me", "one", [(ask.until, (str(tmp_path / "begun"), str(go)))])
+        found = pool.ask(("me", "one"), [(ask.until, (str(tmp_path / "begun"), str(go)))])
         eventually((tmp_path / "begun").exists)
         assert loaded.read_text().split() == [str(quick)]
         assert [w.cold for w in (*pool.workers, pool.spare)] == [False, True, True]
         go.write_text("on")
-        assert [a.value for a in found] == [quick]
+        assert [a.value for a in answers_of(found)] == [quick]
         eventually(lambda: len(loaded.read_text().split()) == 3)
         assert loaded.read_text().split() == [str(quick), str(long), str(spare)]
     finally:
@@ -263,7 +272,7 @@ def test_a_process_that_is_killed_is_replaced(pool, tmp_path):
     old, pid = begun(pool, tmp_path / "slow")
     next(w for w in pool.workers if w.process.pid == pid).process.kill()
     line = "the computation ended unexpectedly, perhaps for want of memory"
-    assert [(a.kind, a.value) for a in old] == [("failed", line)]
+    assert [(a.kind, a.value) for a in answers_of(old)] == [("failed", line)]
     kind, (other, _) = one(pool, ask.fresh, next(new))
     assert kind == "done"
     assert other not in (pid, os.getpid())
@@ -272,12 +281,12 @@ def test_a_process_that_is_killed_is_replaced(pool, tmp_path):
 def test_after_closing_no_process_is_left_and_nobody_waits(tmp_path):
     pool = Pool(quick=1, long=0)
     old, pid = begun(pool, tmp_path / "slow")
-    waiting = pool.ask("me", "waiting", [(ask.process, ())])
+    waiting = pool.ask(("me", "waiting"), [(ask.process, ())])
     pool.close()
-    assert list(old) == list(waiting) == []
+    assert answers_of(old) == answers_of(waiting) == []
     assert not alive(pid)
     assert pid not in {p.pid for p in multiprocessing.active_children()}
-    assert list(pool.ask("me", "late", [(ask.process, ())])) == []
+    assert answers_of(pool.ask(("me", "late"), [(ask.process, ())])) == []
 
 
 ALONE = """
@@ -304,14 +313,40 @@ def test_processes_end_by_themselves_when_the_page_is_killed(tmp_path):
     eventually(lambda: not any(alive(pid) for pid in pids))
 
 
-def test_whoever_disconnects_is_not_answered_and_may_connect_again(pool, tmp_path):
-    found, _ = begun(pool, tmp_path / "slow", topic="left")
-    pool.disconnect("me")
-    assert list(found) == []
-    assert list(pool.ask("me", "left", [(ask.double, (10**6,))])) == []  # nobody is there to hear
-    assert [a.value for a in pool.ask("another", "left", [(ask.double, (10**6 + 1,))])] == [2 * 10**6 + 2]
-    pool.connect("me")
-    assert one(pool, ask.double, 10**6 + 2) == ("done", 2 * 10**6 + 4)
-    pool.connect("me")  # loaded anew: the old page is heard to leave after the new one has come
-    pool.disconnect("me")
-    assert one(pool, ask.double, 10**6 + 3) == ("done", 2 * 10**6 + 6)
+def test_who_is_closed_gives_up_nothing_that_another_waits_for(pool, tmp_path):
+    path, go = tmp_path / "begun", tmp_path / "go"
+    question = (ask.counted_once, (str(path), str(go)))
+    first = pool.ask(("me", "now"), [question], lane=LONG_LANE)
+    eventually(path.exists)
+    second = pool.ask(("you", "now"), [question], lane=LONG_LANE)
+    first.close()
+    go.write_text("on")
+    assert answers_of(first) == []
+    assert [a.value for a in answers_of(second)] == ["counted"]
+    assert path.read_text() == "begun\n"
+
+
+def test_when_the_last_who_waits_is_closed_it_is_given_up(pool, tmp_path):
+    asked = [begun(pool, tmp_path / "slow", lane=LONG_LANE)]
+    asked.append((pool.ask(("you", "slow"), [(ask.patience, (str(tmp_path / "slow"),))], lane=LONG_LANE), 0))
+    pid = asked[0][1]
+    asked[0][0].close()
+    time.sleep(0.3)
+    assert alive(pid)
+    asked[1][0].close()
+    eventually(lambda: not alive(pid))
+
+
+def test_an_older_question_that_comes_late_does_not_drop_the_newer_one(pool):
+    value = next(new)
+    newer = pool.ask(("me", "late"), [(ask.fresh, (value,))], number=7)
+    assert answers_of(pool.ask(("me", "late"), [(ask.fresh, (next(new),))], number=6)) == []
+    assert [a.value[1] for a in answers_of(newer)] == [value]
+
+
+def test_a_thousand_pages_leave_nothing_behind(pool):
+    for page in range(1000):
+        pool.ask((f"page {page}", "curves"), [(ask.double, (page,))]).close()
+    assert pool._open == {}
+    assert not any(pool._waiting.values())
+    assert one(pool, ask.double, 7) == ("done", 14)

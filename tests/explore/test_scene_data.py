@@ -10,9 +10,9 @@ import pytest
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths
 from fedlsa.errors import ArgumentError
-from fedlsa.explore.answers import Curve, Question, curve
+from fedlsa.explore.answers import Curve, Question, agents, curve
 from fedlsa.explore.page_settings import METHODS, PageSettings
-from fedlsa.explore.scene_data import error_data, scene_text
+from fedlsa.explore.scene_data import Curves, error_data, known_line, seeds_data
 from fedlsa.explore.scene_plane import UNSTABLE, plane_data
 from fedlsa.figures import agent_plane
 
@@ -98,26 +98,51 @@ def test_the_error_is_that_of_theory_against_each_cost(curves, x):
     assert sent["methods"][0]["floor"] == curves["FedLSA"].bias
 
 
-def test_simulated_seeds_lie_on_top_or_stand_for_the_curve(curves):
+def test_simulated_seeds_have_a_mean_and_a_band_or_stand_for_the_curve():
     run = fl.simulate(Question.of(SETTINGS).problem(), SETTINGS.method("FedLSA"), 12, seeds=4, record=13)
     error = run["squared_error"].values
-    for known, line in ((curves, "mean"), ({"FedLSA": Curve("FedLSA", None, run, math.nan)}, "total")):
-        (m,) = [m for m in strict(error_data(SETTINGS, known, [run]))["methods"] if m["name"] == "FedLSA"]
-        np.testing.assert_allclose(m[line], error.mean(axis=0))
-        np.testing.assert_allclose([m["low"], m["high"]], np.quantile(error, [0.1, 0.9], axis=0))
+    (m,) = strict(error_data(SETTINGS, {"FedLSA": Curve("FedLSA", None, run, math.nan)}))["methods"]
+    for shown, line in ((strict(seeds_data([run]))["FedLSA"], "mean"), (m, "total")):
+        np.testing.assert_allclose(shown[line], error.mean(axis=0))
+        np.testing.assert_allclose([shown["low"], shown["high"]], np.quantile(error, [0.1, 0.9], axis=0))
 
 
 def test_a_method_that_blows_up_is_marked_and_its_numbers_end_where_numbers_do():
     s = replace(SETTINGS, step_size=50.0, local_steps=500)
     sent = strict(error_data(s, {"FedLSA": curve(Question.of(s), "FedLSA")}))
     assert sent["methods"][0]["unstable_from"] == 1
+    assert "parts" not in sent["methods"][0]  # one of them would cover the picture
     assert sent["methods"][0]["total"][-1] is None
 
 
-def test_the_text_holds_what_is_known_and_says_what_is_not(curves):
-    nothing = json.loads(scene_text(SETTINGS, {}))
-    assert (nothing["error"], "plane" in nothing) == (None, False)
-    assert nothing["title"] == "Sites in a plane: step size 0.05, 20 local steps"
-    assert json.loads(scene_text(SETTINGS, curves, "one dimension"))["plane"] is None
-    all_of_it = json.loads(scene_text(SETTINGS, curves, b'{"agents": []}', (), ["FedLSA"]))
-    assert (all_of_it["plane"], all_of_it["unstable"]) == ({"agents": []}, {"FedLSA": UNSTABLE})
+def test_a_line_holds_what_is_known_and_not_what_the_line_before_it_held(curves):
+    q = Question.of(SETTINGS)
+    known = Curves(q, dict(curves), agents=b'{"agents": []}')
+    whole = json.loads(known_line(known, Curves(q)))
+    assert whole["known"]["title"] == "Sites in a plane: step size 0.05, 20 local steps"
+    assert whole["plane"] == {"agents": []}
+    assert [m["name"] for m in whole["known"]["error"]["methods"]] == list(METHODS)
+    more = json.loads(known_line(replace(known, limits=dict.fromkeys(METHODS, 0.01)), known))
+    assert ("plane" in more, "error" in more["known"]) == (False, False)
+    assert more["known"]["unstable"] == dict.fromkeys(METHODS, UNSTABLE)
+    assert "unstable" in more["known"]["words"][0]
+    assert json.loads(known_line(replace(known, agents="one dimension"), Curves(q)))["plane"] is None
+
+
+def test_a_method_is_called_unstable_by_its_limit_and_until_that_is_known_by_its_curve():
+    q = Question.of(PageSettings(agents=3, rounds=5, local_steps=5, step_size=1.0))
+    known = Curves(q, {name: curve(q, name) for name in METHODS})
+    assert known.unstable == [name for name in METHODS if known.by_method[name].blown_up is not None] != []
+    assert replace(known, limits=dict.fromkeys(METHODS, 2.0)).unstable == []
+    assert replace(known, limits={"SCAFFLSA": 0.5, "FedLSA": 2.0, "Scaffnew": 2.0}).unstable == ["SCAFFLSA"]
+
+
+def test_a_moved_solution_is_seen_where_it_was_put_in_a_plane_that_stays():
+    before, after = Question.of(SETTINGS), Question.of(replace(SETTINGS, moves="2:0.5,-0.25"))
+    one, two = (strict(json.loads(agents(q))) for q in (before, after))
+    assert one["axes"] == two["axes"]
+    shift = np.array(two["axes"]) @ [0.5, -0.25]
+    np.testing.assert_allclose(np.subtract(two["agents"][1]["own"], one["agents"][1]["own"]), shift, atol=1e-9)
+    assert two["agents"][0]["own"] == one["agents"][0]["own"]
+    star = after.problem().theta_star - before.problem().theta_star
+    np.testing.assert_allclose(two["theta_star"], np.array(two["axes"]) @ star, atol=1e-9)

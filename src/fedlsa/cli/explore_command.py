@@ -7,8 +7,10 @@ from pathlib import Path
 
 import typer
 
+from .. import checks
 from ..errors import ArgumentError
 from ..explore.page_settings import PageSettings
+from ..files import write as write_file
 from .options import FORCE, App, option, switch
 from .outputs import Outputs
 
@@ -34,13 +36,11 @@ def explore(
         "Write the picture (.png, .svg, .pdf) or its data (.csv, .nc), and open no page; repeat it.", None, "Output"
     ),
     simulated: bool = switch("--simulated", "With --save: simulated seeds on top.", "Output"),
-    copy: Path | None = option("Write the page as a marimo notebook of your own: FILE.py.", None, "Output"),
+    copy: Path | None = option("Write a Python script that makes the same figures: FILE.py.", None, "Output"),
     agents: bool = switch("--agents", "With --save: the picture of where the agents go.", "Output"),
     force: bool = FORCE,
 ) -> None:
     """Move sliders and see client drift: a page in your browser, served from this machine alone."""
-    from ..explore import page_server
-
     chosen = PageSettings.from_address(settings)
     files = [str(f) for f in file or []]
     for flag, asked in (("--simulated", simulated), ("--agents", agents)):
@@ -53,10 +53,15 @@ def explore(
     if save and copy:
         raise ArgumentError("--copy must stand without --save; got both")
     if copy is not None:
-        for path, content in page_server.notebook_files(copy).items():
-            Outputs("", force or (path.is_file() and path.read_bytes() == content)).check("--copy", path, ())
-        page_server.copy_notebook(copy)
-        print(f"saved {copy}; open it with: marimo edit {copy}")
+        from ..explore import take
+        from ..explore.answers import Question
+
+        checks.choice(f"the suffix of {str(copy)!r}", copy.suffix, (".py",))
+        script = take.copy(Question.of(chosen, tuple(files))).encode()
+        saved = Outputs("", force or (copy.is_file() and copy.read_bytes() == script))
+        saved.check("--copy", copy, ())
+        saved.save(copy, lambda path: write_file(path, script, "the script"))
+        print(f"saved {copy}; run it with: python {copy}")
     elif save:
         from ..explore import take
         from ..explore.answers import Question
@@ -70,8 +75,9 @@ def explore(
             saved.save(path, write)
         saved.print_saved()
     else:
-        page_server.serve(chosen, files, host, port, browser)
-        page_server.leave()
+        from ..explore import page
+
+        page.serve(chosen, files, host, port, browser)
 
 
 # an error about agents=3 is one about a setting of the page: here --agents is something else

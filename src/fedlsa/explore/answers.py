@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import warnings
@@ -23,11 +24,14 @@ from ..figures.agent_plane import level
 from ..problems import Problem
 from ..theory.planner import Plan
 from .page_problem import Stamps, call, fit_call, stamps
-from .page_settings import METHODS, SETTINGS, PageSettings
+from .page_settings import METHODS, OF_PROBLEM, SETTINGS, PageSettings
+from .pool_worker import Computation
 from .scene_plane import plane_data
 
 Progress = Callable[[float, float], None]
 
+ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
+AGENTS = "agents"  # beside methods, by whose names answers are known
 DIGITS = 1e-2  # of a stability limit, relative
 SHOWN = 20  # rounds whose inside is saved, or more if the cursor stands there
 WALKED = 50  # rounds whose inside the page shows at most, if agents are few
@@ -147,7 +151,8 @@ def agents(q: Question) -> bytes:
     points = min(24, max(2, POINTS_SENT // (walks * rounds)))
     paths = [round_paths(p, m, rounds=rounds, points=points) for m in methods]
     names = [Path(f).stem for f in q.files] or [f"agent {c + 1}" for c in range(p.n_agents)]
-    shown = plane_data(paths, names, {"FedLSA": _settles(p, methods[0])})
+    unmoved = q.without("moves").problem() if s.moves else p
+    shown = plane_data(paths, names, {"FedLSA": _settles(p, methods[0])}, unmoved)
     return json.dumps(shown, separators=(",", ":")).encode()  # a tenth shorter without blanks
 
 
@@ -179,6 +184,54 @@ def plan(q: Question, epsilon: float, name: str) -> Plan | str:
 def trade_off(q: Question, epsilon: float, name: str) -> list[Plan]:
     """Its plans with fewer and with more observations per agent."""
     return theory.trade_off(q.problem(), epsilon, name.lower())
+
+
+def questions(q: Question) -> list[Computation]:
+    """What the pictures of a question need: the curves in ORDER, then the agents."""
+    asked = q.without("seeds") if q.settings.sampling == "iid" else q
+    curves: list[Computation] = [(curve, (asked, name)) for name in ORDER]
+    return [*curves, (agents, (q.without("seeds", "scale", "probability"),))]
+
+
+def next_steps(q: Question, moved: str = "", before: str = "") -> list[Question]:
+    """What the slider that was moved last would ask one step further, and one step back; before : its value then."""
+    name = moved if moved in SETTINGS and SETTINGS[moved].metadata["element"] == "slider" else "local_steps"
+    value = getattr(q.page, name)
+    if value is None:
+        return []
+    falls = name == moved and before.replace(".", "", 1).isdecimal() and value < float(before)
+    places = sorted({*SETTINGS[name].metadata["offers"], value}, reverse=falls)
+    i = places.index(value)
+    asked = [replace(q.page, **{name: v}) for v in (*places[i + 1 : i + 2], *places[max(i - 1, 0) : i])]
+    return [Question.of(s, q.files) for s in asked]
+
+
+def plan_question(q: Question) -> Question:
+    """What a plan depends on: the problem alone. It is made for independent observations."""
+    return q.without("step_size", "local_steps", "probability", "rounds", "seeds", "scale", "sampling", "thin")
+
+
+def map_question(q: Question) -> Question:
+    """What the map depends on: the problem and the rounds. It is made for independent observations."""
+    return q.without("step_size", "local_steps", "probability", "seeds", "scale", "sampling", "thin")
+
+
+def fit_question(q: Question) -> Question:
+    """What a fit depends on: files and columns."""
+    of_files = ("problem", "target", "columns", *OF_PROBLEM["files"])
+    return q.without(*(name for name in SETTINGS if name not in of_files))
+
+
+DEPENDS_ON: dict[str, Callable[[Question], Any]] = {
+    "curves": lambda q: q, "simulate": lambda q: q, "map": map_question, "fit": fit_question,
+    "plans": lambda q: (plan_question(q), q.page.epsilon),
+}  # fmt: skip
+
+
+def key(asked: Any) -> str:
+    """A short name of what is asked, by which the page knows whether something else is."""
+    q, *more = asked if isinstance(asked, tuple) else (asked,)
+    return hashlib.sha256(repr((q.settings, q.files, q.changed, more)).encode()).hexdigest()[:12]
 
 
 def warm() -> None:

@@ -5,33 +5,28 @@ All methods send as much in a round, so that the same rounds are the same cost.
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from dataclasses import dataclass, field, replace
-from html import escape
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
-
-import marimo as mo
 
 from ..errors import FedLSAError
 from ..theory.exact_curves import exact_record
 from ..theory.problem_moments import moments
 from ..theory.stationary_limits import margin_at
 from .answers import BLOWN_UP, Question
-from .controls import element
-from .open_page import OpenPage
-from .page_settings import METHODS, SETTINGS, PageSettings
-from .pool_worker import LONG_LANE, Unfinished
-from .updates import Put
+from .page_settings import METHODS, SETTINGS
+from .pool_worker import Unfinished
 
 STEP_SIZES = tuple(SETTINGS["step_size"].metadata["offers"][::4])
 LOCAL_STEPS = (1, 10, 100, 1000, 10000, 3, 30, 300, 3000)  # coarse first, then what lies between
 ROW_SECONDS = 20.0  # of the processor, after which the rest of a row is left out: other long work waits for it
+LEFT_OUT = (
+    f"Left out: the row has taken {ROW_SECONDS:g} s. Draw the map again and it is tried again; "
+    "with fewer agents it is complete."
+)
 ALIKE = 0.01  # relative: errors that differ by less are no reason to prefer a method
-MAP = """## The map
-Which method has the smallest exact error after the rounds T above, for step sizes η (across) and local steps H
-(upwards); the thick line is the edge of stability. Choose a cell, and the sliders go there."""
 
 
 @dataclass(frozen=True)
@@ -41,29 +36,6 @@ class MapCell:
     errors: dict[str, float]
     best: str = ""
     why: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class MethodMap:
-    """What is known of the map of one question, by local steps: cells in the order of STEP_SIZES."""
-
-    question: Question | None = None
-    rows: dict[int, tuple[MapCell, ...]] = field(default_factory=dict)
-    trouble: str = ""
-
-    @property
-    def progress(self) -> str:
-        """How far it is, or what went wrong."""
-        if self.question is None or self.trouble:
-            return self.trouble
-        done = f"{len(self.rows)} of {len(LOCAL_STEPS)} rows"
-        whole = f"After {self.question.settings.rounds} rounds of independent observations."
-        return whole if len(self.rows) == len(LOCAL_STEPS) else f"Computing the map: {done} …"
-
-
-def map_question(q: Question) -> Question:
-    """What the map depends on: the problem and the rounds. It is made for independent observations."""
-    return q.without("step_size", "local_steps", "probability", "seeds", "scale", "sampling", "thin")
 
 
 def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
@@ -76,7 +48,12 @@ def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
     end, row = time.process_time() + ROW_SECONDS, tuple[MapCell, ...]
     for eta in reversed(STEP_SIZES):
         if time.process_time() > end:  # however busy the machine is with others
-            cells.append(MapCell({}, why=f"The row has taken {ROW_SECONDS:g} s; with fewer agents it is whole."))
+            cells.append(
+                MapCell(
+                    {},
+                    why=LEFT_OUT,
+                )
+            )
             row = Unfinished
             continue
         s = replace(q.settings, step_size=eta, local_steps=local_steps)
@@ -96,38 +73,10 @@ def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
     return row(reversed(cells))
 
 
-def draw(page: OpenPage, q: Question, put: Put) -> None:
-    """The map row by row, as rows are found."""
-    q = map_question(q)
-    known = MethodMap(q)
-    put(known)
-    for a in page.ask("map", map_row, *((q, steps) for steps in LOCAL_STEPS), lane=LONG_LANE):
-        if page.question is None or map_question(page.question) != q:
-            return
-        if a.kind == "done":
-            known = replace(known, rows={**known.rows, LOCAL_STEPS[a.index]: a.value})
-        elif a.kind == "failed":
-            known = replace(known, trouble=str(a.value))
-        put(known)
-
-
-def map_places() -> Any:
-    """The places of the map, made once; a chosen one moves the sliders."""
-    return element("map", columns=STEP_SIZES, rows=sorted(LOCAL_STEPS, reverse=True))
-
-
-def map_cells(known: MethodMap, s: PageSettings) -> Any:
-    """What the places show; s : the page's settings, whose place is marked."""
-    cells = {
-        f"{steps} {eta:g}": [c.best or ("refused" if not c.errors else "unstable"), _size(c), _said(c, eta, steps)]
-        for steps, row in known.rows.items()
-        for eta, c in zip(STEP_SIZES, row, strict=True)
-    }
-    eta = min(STEP_SIZES, key=lambda v: abs(math.log(v / s.step_size)))
-    steps = min(LOCAL_STEPS, key=lambda v: abs(math.log(v / s.local_steps)))
-    text = json.dumps({"cells": cells, "here": f"{steps} {eta:g}", "methods": METHODS})
-    shown = f'<marimo-fedlsa-cells data-map="{escape(text)}"></marimo-fedlsa-cells>'
-    return mo.Html(f'<div class="explore-quiet" role="status">{escape(known.progress)}{shown}</div>')
+def row_data(row: Sequence[MapCell], steps: int) -> list[list[Any]]:
+    """A row as the page draws it: of each cell what is best, the power of ten of its error, and the cell in words."""
+    each = zip(STEP_SIZES, row, strict=True)
+    return [[c.best or ("refused" if not c.errors else "unstable"), _size(c), _said(c, eta, steps)] for eta, c in each]
 
 
 def _size(c: MapCell) -> float:

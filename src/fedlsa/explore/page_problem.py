@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..fitting import Fit, Regression, Value, fit, site_problem
 from ..problems import FAMILIES, Problem, make
-from .page_settings import OF_PROBLEM, PageSettings, column_name, split_names
+from .page_settings import OF_PROBLEM, Moves, PageSettings, column_name, split_moves, split_names
 
 CONTROLLED = {"ring": {"ideal": True}}  # so that agents who differ by 0 do not drift, and noise 0 leaves no floor
 Stamps = tuple[tuple[int, int], ...]
@@ -24,9 +24,11 @@ class Call:
 
     function: str
     arguments: tuple[tuple[str, Any], ...]
+    moves: Moves = ()
 
     def __str__(self) -> str:
-        return f"fl.{self.function}({', '.join(f'{k}={_shown(v)}' for k, v in self.arguments)})"
+        moved = f".moved({ {c: list(delta) for c, delta in self.moves} })" if self.moves else ""
+        return f"fl.{self.function}({', '.join(f'{k}={_shown(v)}' for k, v in self.arguments)}){moved}"
 
     def problem(self) -> Problem:
         """The problem; the same object as long as nothing else is asked for and its files stay as they are."""
@@ -64,7 +66,8 @@ def call(s: PageSettings, files: tuple[str, ...] = ()) -> Call:
             if asked["low"] == asked["high"]:  # logs of equal poles would differ: everybody has the same one
                 asked |= {"agents": 1, "assignment": (0,) * asked["agents"]}
         changed = [(k, v) for k, v in asked.items() if k not in known or v != known[k].default]
-        return Call(f"problems.{s.problem}", tuple(sorted(changed, key=lambda one: [*known, one[0]].index(one[0]))))
+        ordered = tuple(sorted(changed, key=lambda one: [*known, one[0]].index(one[0])))
+        return Call(f"problems.{s.problem}", ordered, split_moves(s.moves))
     if not files:
         raise ArgumentError("files must hold one file per site, CSV or Parquet; got none yet")
     if s.task == "regression":
@@ -73,7 +76,7 @@ def call(s: PageSettings, files: tuple[str, ...] = ()) -> Call:
         task: Regression | Value = _regression(s)
     else:
         task = Value(s.discount, state=s.state, next_state=s.next_state)
-    return Call("site_problem", (("sites", files), ("task", task), ("weight", s.weight)))
+    return Call("site_problem", (("sites", files), ("task", task), ("weight", s.weight)), split_moves(s.moves))
 
 
 def fit_call(s: PageSettings, files: tuple[str, ...]) -> Call:
@@ -121,5 +124,7 @@ def _shown(value: Any) -> str:
 
 @lru_cache(maxsize=8)
 def _build(call: Call, changed: Stamps) -> Problem:
+    if call.moves:
+        return _build(replace(call, moves=()), changed).moved(dict(call.moves))
     arguments, family = call.plain(), call.function.removeprefix("problems.")
     return make(family, **arguments) if family in FAMILIES else site_problem(**arguments)

@@ -20,7 +20,7 @@ from ..sampling import IID, Markov, Sampling
 
 PROBLEMS = {family.name: family.title for family in FAMILIES.values()} | {"files": "Your files"}
 METHODS = tuple(kind.__name__ for kind in supporting("plan").values())
-AXES = {"communications": "communications", "samples": "observations per agent", "bytes": "bytes sent, all agents"}
+AXES = {"communications": "rounds", "samples": "observations per agent", "bytes": "bytes sent, all agents"}
 STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows drift
     "ring": {},
     "garnet": {"agents": 10, "step_size": 0.03, "local_steps": 3000},
@@ -36,11 +36,13 @@ OF_PROBLEM = {  # the settings of each problem that the page shows; `spread` is 
     "files": ("task", "state", "next_state", "discount", "weight", "missing"),
 }
 MAX_SEED, MAX_ROUNDS = 2**31 - 1, 100_000  # on the page
+MAX_MOVES_LETTERS = 4000  # of the setting that holds moved solutions
 PRESETS = {"authors": "of the authors' code", "paper": "of the paper's text"}
 LOCAL_STEPS = (1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 1000, 2000, 3000, 5000, 7000, 10000)
 POINTS = 120  # recorded rounds on a logarithmic axis
 
 Rule = Callable[[str, Any], Any]
+Moves = tuple[tuple[int, tuple[float, ...]], ...]  # of agents' own solutions: agent from 0 on, by how much
 _positive = partial(checks.real, above=0)
 _text: Rule = lambda name, value: str(value)  # noqa: E731
 
@@ -50,8 +52,8 @@ def _setting(
 ) -> Any:
     """All that is to be said about one setting; checks, the address and the controls follow from it.
 
-    offers : places of a slider, or words by value; rule : of any value; element : the control's name in marimo.ui
-    unit : what is counted, read aloud after a slider's value
+    offers : places of a slider, or words by value; rule : of any value; unit : what is counted, read aloud after it
+    element : the kind of control: slider, number, select, radio, checkbox, text, columns, or none
     """
     if isinstance(offers, Mapping):
         rule, element = rule or partial(checks.choice, options=offers), element or "radio"
@@ -76,6 +78,26 @@ def _probability(name: str, value: Any) -> float | None:
 
 def _logarithmic(low: float, high: float, places: int) -> list[float]:
     return [float(f"{value:.2g}") for value in np.geomspace(low, high, places)]
+
+
+def split_moves(text: str) -> Moves:
+    """Agents (from 0 on) and by how much their own solutions are moved, from "2:0.5,-1;4:0,0.25" (agents from 1 on)."""
+    found = {}
+    for part in filter(None, text.split(";")):
+        agent, _, numbers = part.partition(":")
+        found[int(agent) - 1] = tuple(float(v) for v in numbers.split(","))
+    return tuple(sorted(found.items()))
+
+
+def _moves(name: str, value: Any) -> str:
+    text = str(value)
+    try:
+        split = split_moves(text)
+    except ValueError:
+        split = ((-1, ()),)
+    if any(agent < 0 or not np.isfinite(delta).all() for agent, delta in split) or len(text) > MAX_MOVES_LETTERS:
+        raise ArgumentError(f"{name} must be agents with numbers, such as 2:0.5,-1;4:0,0.25; got {checks.show(text)}")
+    return text
 
 
 def split_names(text: str) -> list[str]:
@@ -115,13 +137,13 @@ class PageSettings:
     round : where the cursor of the picture stands, and whose inside is saved
     """
 
-    problem: str = _setting("ring", "problem", PROBLEMS, element="dropdown")
+    problem: str = _setting("ring", "problem", PROBLEMS, element="select")
     agents: int = _setting(
         5, "agents N", (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 70, 100), _family_rule("agents", 200), unit="agents"
     )
     noise: float = _setting(0.2, "noise", (0.0, 0.05, 0.1, 0.2, 0.5, 1.0), _family_rule("noise", 10))
-    preset: str = _setting("paper", "instance", PRESETS, _family_rule("preset"), "dropdown")
-    heterogeneous: bool = _setting(True, "two different worlds", (), _family_rule("heterogeneous"), "switch")
+    preset: str = _setting("paper", "instance", PRESETS, _family_rule("preset"), "select")
+    heterogeneous: bool = _setting(True, "two different worlds", (), _family_rule("heterogeneous"), "checkbox")
     perturbation: float = _setting(
         0.02,
         "perturbation within a world",
@@ -135,8 +157,8 @@ class PageSettings:
     seed: int = _setting(42, "seed of the worlds", (0, MAX_SEED), _family_rule("seed", MAX_SEED), "number")
     spread: float = _setting(1.0, "how much they differ", [k / 10 for k in range(11)], _family_rule("spread", 1))
     task: str = _setting("regression", "estimate", {"regression": "a linear model", "value": "a value function"})
-    target: str = _setting("", "column to be explained")
-    columns: str = _setting("", "columns that explain it")
+    target: str = _setting("", "column to be explained", element="target")
+    columns: str = _setting("", "columns that explain it", element="columns")
     missing: str = _setting("error", "rows that lack a value", {"error": "are an error", "drop": "are left out"})
     state: str = _setting("state", "state columns begin with")
     next_state: str = _setting("next_state", "next-state columns begin with")
@@ -152,10 +174,11 @@ class PageSettings:
     sampling: str = _setting("iid", "observations", {"iid": "independent", "markov": "along a trajectory"})
     thin: int = _setting(1, "use every q-th observation, q", (1, 2, 3, 5, 10, 20, 50, 100), _count(1000))
     seeds: int = _setting(20, "seeds", (1, 5, 10, 20, 50, 100, 200), _count(1000), unit="seeds")
-    x: str = _setting("communications", "horizontal axis", AXES, element="dropdown")
-    scale: str = _setting("linear", "its scale", {"linear": "linear", "log": "logarithmic"}, element="dropdown")
+    x: str = _setting("communications", "horizontal axis", AXES, element="select")
+    scale: str = _setting("linear", "its scale", {"linear": "linear", "log": "logarithmic"}, element="select")
     epsilon: float = _setting(0.1, "accuracy ε (root mean squared error)", _logarithmic(0.01, 1, 21), _positive)
-    round: int = _setting(3, "round", (), partial(checks.integer, at_least=0, at_most=MAX_ROUNDS), "cursor")
+    round: int = _setting(3, "round", (), partial(checks.integer, at_least=0, at_most=MAX_ROUNDS), "none")
+    moves: str = _setting("", "moved solutions", (), _moves, "none")
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():
@@ -203,14 +226,14 @@ class PageSettings:
         return cls(problem=problem, **STARTS[problem])
 
     @classmethod
-    def from_query(cls, query: Mapping[str, Any]) -> tuple[PageSettings, list[str]]:
-        """Settings from the parts of an address, and a line for each part that could not be used."""
-        chosen, complaints = cls(), []
+    def from_query(cls, query: Mapping[str, str]) -> tuple[PageSettings, dict[str, str]]:
+        """Settings from the parts of an address, and a line for each part that could not be used, by its name."""
+        chosen, complaints = cls(), dict[str, str]()
         for name, text in query.items():
             try:
-                chosen = replace(chosen, **{name: _parsed(name, text[-1] if isinstance(text, list) else text)})
+                chosen = replace(chosen, **{name: _parsed(name, text)})
             except FedLSAError as error:
-                complaints.append(str(error))
+                complaints[name] = str(error)
         return chosen, complaints
 
     @classmethod
@@ -226,8 +249,8 @@ class PageSettings:
         if query and "=" not in query:
             raise ArgumentError(rule)
         chosen, complaints = cls.from_query(dict(parse_qsl(query, keep_blank_values=True)))
-        if complaints:
-            raise ArgumentError(complaints[0])
+        for complaint in complaints.values():
+            raise ArgumentError(complaint)
         return chosen
 
 

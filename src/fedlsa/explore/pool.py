@@ -1,9 +1,10 @@
-"""Questions of the page, answered by a pool of processes: the newest wins, and nothing blocks.
+"""Questions of pages, answered by a pool of processes: the newest wins, and nothing blocks.
 
-Whoever asks says on which topic. A new question on a topic drops what is still open on it: what waits is forgotten, and
-what runs loses its process, at once in the lane of long work and after a moment in the quick one, where most questions
-are answered by then. A spare process stands by to take the place of one that was killed. Processes load what they need
-while no quick question is open.
+Whoever asks says for which page and on which topic. A newer question there drops the older one. A question that several
+ask is computed once. What nobody wants any more is forgotten while it waits, and loses its process where it runs: at
+once in the lane of long work, and after a moment in the quick one, where most questions are answered by then. A spare
+process stands by to take the place of one that was killed. Processes load what they need while no quick question is
+open.
 """
 
 from __future__ import annotations
@@ -16,15 +17,51 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .pool_worker import LOADING, LONG_LANE, QUICK_LANE, Asked, Computation, PoolWorker, Progress, Unfinished
+from .pool_worker import LOADING, LONG_LANE, QUICK_LANE, Computation, PoolJob, PoolWorker, Progress, Unfinished, Waiting
 
-SESSION = "session_id"  # marimo's name for an open page, in the address of its websocket
 GRACE = 0.5  # seconds in which a quick question that nobody wants any more may still end by itself
+IDLE = 0.25  # seconds without an answer after which who asked can look whether anybody still listens
 REMEMBERED = 64  # answers
 MAX_STILLBORN = 3  # processes that may end before they begin
 NO_PROCESS = "no process can be started to compute this"
 ENDED = "the computation ended unexpectedly, perhaps for want of memory"
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+
+Topic = tuple[str, str]  # of a page
+
+
+class Asking:
+    """Answers as they come, until all are there, or it is closed: by who asked, or by a newer question."""
+
+    def __init__(self, pool: Pool, topic: Topic, number: int, count: int, pause: float | None) -> None:
+        self._pool, self.topic, self.number, self._left = pool, topic, number, count
+        self._due = None if pause is None else time.monotonic() + pause
+        self.replies: queue.SimpleQueue[Progress] = queue.SimpleQueue()
+
+    def __iter__(self) -> Iterator[Progress]:
+        return self
+
+    def __next__(self) -> Progress:
+        if not self._left:
+            self.close()
+            raise StopIteration
+        wait = IDLE if self._due is None else min(IDLE, max(self._due - time.monotonic(), 0.001))
+        try:
+            answer = self.replies.get(timeout=wait)
+        except queue.Empty:
+            paused = self._due is not None and time.monotonic() >= self._due
+            self._due = None if paused else self._due
+            return Progress(0, "pause" if paused else "idle", None)
+        if answer.kind == "dropped":
+            self._left = 0
+            return next(self)
+        self._left -= answer.kind != "progress"
+        return answer
+
+    def close(self) -> None:
+        """Give up what is still open."""
+        self._left = 0
+        self._pool.drop(self)
 
 
 class Pool:
@@ -35,9 +72,9 @@ class Pool:
 
     def __init__(self, quick: int = 2, long: int = 1, warm: Callable[[], None] | None = None) -> None:
         self._lock, self._warm = threading.RLock(), warm
-        self._waiting: dict[str, list[Asked]] = {QUICK_LANE: [], LONG_LANE: []}
+        self._waiting: dict[str, list[PoolJob]] = {QUICK_LANE: [], LONG_LANE: []}
         self._memory: OrderedDict[Computation, Any] = OrderedDict()
-        self._sessions: dict[str, int] = {}  # pages open in a name; who never connected may ask
+        self._open: dict[Topic, Asking] = {}
         self._closed, self._stillborn = False, 0
         for name in THREADS:  # processes compute with one thread each: there are as many as is good for the machine
             os.environ.setdefault(name, "1")
@@ -47,76 +84,68 @@ class Pool:
 
     def ask(
         self,
-        session: str,
-        topic: str,
+        topic: Topic,
         questions: Sequence[Computation],
         lane: str = QUICK_LANE,
         pause: float | None = None,
-    ) -> Iterator[Progress]:
-        """Answers as they come, until all are there or a newer question of this session on this topic drops them.
+        number: int = 0,
+    ) -> Asking:
+        """Ask now; the answers, as they come. "idle" comes while there are none.
 
-        questions : functions of answers.py with their arguments. Asking happens now, not when the first is waited for.
+        questions : functions of answers.py with their arguments
         pause : seconds after which an answer "pause" comes once, if others are still missing
+        number : of the question on this topic; one with a larger number that is open wins, else this one does
         """
-        replies: queue.SimpleQueue[Progress] = queue.SimpleQueue()
+        asking = Asking(self, topic, number, len(questions), pause)
         with self._lock:
-            self.drop(session, topic)
-            fresh: list[Asked] = []
+            older = self._open.get(topic)
+            if self._closed or (older is not None and older.number > number):
+                asking.replies.put(Progress(0, "dropped", None))
+                return asking
+            if older is not None:
+                self.drop(older)
+            self._open[topic] = asking
+            fresh = []
             for i, call in enumerate(questions):
-                asked = Asked(i, (session, topic), call, replies)
+                waiting = Waiting(i, asking, asking.replies)
                 if call in self._memory:
                     self._memory.move_to_end(call)
-                    asked.reply("done", self._memory[call])
-                elif self._closed or not self._sessions.get(session, 1):
-                    asked.reply("dropped")
+                    waiting.reply("done", self._memory[call])
                 elif self._stillborn > MAX_STILLBORN:
-                    asked.reply("failed", NO_PROCESS)
+                    waiting.reply("failed", NO_PROCESS)
+                elif (same := self._job(lane, call)) is not None:
+                    same.waiting.append(waiting)
                 else:
-                    fresh.append(asked)
+                    fresh.append(PoolJob(call, [waiting]))
             before = self._waiting[lane]
             self._waiting[lane] = fresh + before if lane == LONG_LANE else before + fresh  # long work: newest first
             self._hand_out()
-        return _until_all(replies, len(questions), pause)
+        return asking
 
-    def drop(self, session: str, topic: str | None = None) -> None:
-        """Give up what a session has still open on a topic, or on all of them."""
+    def _job(self, lane: str, call: Computation) -> PoolJob | None:
+        """What waits or runs already, for somebody else."""
+        running = [w.job for w in self.workers if w.job is not None and w.lane == lane]
+        return next((job for job in [*self._waiting[lane], *running] if job.call == call), None)
 
-        def meant(asked: Asked) -> bool:
-            return asked.topic == (session, topic) or (topic is None and asked.topic[0] == session)
-
+    def drop(self, asking: Asking) -> None:
+        """Who asked wants no answers any more."""
         with self._lock:
-            for lane, waiting in self._waiting.items():
-                for asked in filter(meant, waiting):
-                    asked.reply("dropped")
-                self._waiting[lane] = [asked for asked in waiting if not meant(asked)]
+            if self._open.get(asking.topic) is not asking:
+                return
+            del self._open[asking.topic]
+            asking.replies.put(Progress(0, "dropped", None))
+            for lane, jobs in self._waiting.items():
+                self._waiting[lane] = [job for job in jobs if job.still_wanted(asking)]
             for w in list(self.workers):
-                if w.asked is not None and not w.unwanted and meant(w.asked):
-                    w.asked.reply("dropped")
-                    w.unwanted = True
-                    threading.Timer(0 if w.lane == LONG_LANE else GRACE, self._give_up, (w, w.asked)).start()
-
-    def connect(self, session: str) -> None:
-        """A page is open in this name."""
-        with self._lock:
-            self._sessions[session] = self._sessions.get(session, 0) + 1
-
-    def disconnect(self, session: str) -> None:
-        """A page is closed. The last one of its name gives up everything; until it is back nothing is answered.
-
-        A page that is loaded anew may connect before it disconnects, under the same name: it stays.
-        """
-        with self._lock:
-            self._sessions[session] = max(self._sessions.get(session, 1) - 1, 0)
-            if not self._sessions[session]:
-                self.drop(session)
+                if w.job is not None and w.job.waiting and not w.job.still_wanted(asking):
+                    threading.Timer(0 if w.lane == LONG_LANE else GRACE, self._give_up, (w, w.job)).start()
 
     def close(self) -> None:
         """End all processes; whoever still waits for an answer waits no longer."""
         with self._lock:
             self._closed = True
-            running = [w.asked for w in self.workers if w.asked is not None]
-            for asked in [*self._waiting[QUICK_LANE], *self._waiting[LONG_LANE], *running]:
-                asked.reply("dropped")
+            for asking in list(self._open.values()):
+                self.drop(asking)
             for w in [*self.workers, self.spare]:
                 w.process.kill()
             for w in [*self.workers, self.spare]:
@@ -124,28 +153,24 @@ class Pool:
 
     def _hand_out(self) -> None:
         for w in self.workers:
-            while w.asked is None and self._waiting[w.lane] and not self._closed:
-                asked = self._waiting[w.lane].pop(0)
-                if asked.call in self._memory:  # by now: it was running for somebody else
-                    asked.reply("done", self._memory[asked.call])
-                else:
-                    w.take(asked)
+            if w.job is None and self._waiting[w.lane] and not self._closed:
+                w.take(self._waiting[w.lane].pop(0))
 
     def load_next(self) -> None:
-        """Have processes for quick questions load what they need, then the others one by one: cores are few."""
+        """Processes for quick questions load at once, the others one by one while no quick question is open."""
         with self._lock:
             quick = [w for w in self.workers if w.lane == QUICK_LANE]
-            if self._closed or self._waiting[QUICK_LANE] or any(w.asked for w in quick):
+            if self._closed or self._waiting[QUICK_LANE] or any(w.job for w in quick):
                 return
             for w in [*self.workers, self.spare]:
                 loading = any(not other.cold and not other.began for other in [*self.workers, self.spare])
                 if w.cold and (w in quick or not loading):
                     w.send(LOADING, self._warm, ())
 
-    def _give_up(self, worker: PoolWorker, asked: Asked) -> None:
+    def _give_up(self, worker: PoolWorker, job: PoolJob) -> None:
         """Kill the process of a question that is still running although nobody wants its answer."""
         with self._lock:
-            if worker.asked is asked and worker in self.workers and not self._closed:
+            if worker.job is job and not job.waiting and worker in self.workers and not self._closed:
                 self._replace(worker)
                 worker.process.kill()
 
@@ -159,18 +184,18 @@ class Pool:
     def heard(self, worker: PoolWorker, kind: str, value: Any) -> None:
         """A worker says something about its question."""
         with self._lock:
-            asked, unwanted = worker.asked, worker.unwanted
-            if asked is None:
+            job = worker.job
+            if job is None:
                 return
-            if not unwanted:
-                asked.reply(kind, value)
+            for waiting in job.waiting:
+                waiting.reply(kind, value)
             if kind == "progress":
                 return
             if kind == "done" and not isinstance(value, Unfinished):
-                self._memory[asked.call] = value
+                self._memory[job.call] = value
                 while len(self._memory) > REMEMBERED:
                     self._memory.popitem(last=False)
-            worker.asked, worker.unwanted = None, False
+            worker.job = None
             self._hand_out()
             self.load_next()
 
@@ -179,29 +204,15 @@ class Pool:
         with self._lock:
             if self._closed or (worker not in self.workers and worker is not self.spare):
                 return
-            if worker.asked is not None and not worker.unwanted:
-                worker.asked.reply("failed", ENDED)
+            for waiting in [] if worker.job is None else worker.job.waiting:
+                waiting.reply("failed", ENDED)
             self._stillborn += not worker.began
             if self._stillborn > MAX_STILLBORN:  # whatever keeps it from starting would keep the next from it too
-                for asked in [*self._waiting[QUICK_LANE], *self._waiting[LONG_LANE]]:
-                    asked.reply("failed", NO_PROCESS)
+                for job in [*self._waiting[QUICK_LANE], *self._waiting[LONG_LANE]]:
+                    for waiting in job.waiting:
+                        waiting.reply("failed", NO_PROCESS)
                 self._waiting = {QUICK_LANE: [], LONG_LANE: []}
             elif worker is self.spare:
                 self.spare = PoolWorker(self, QUICK_LANE)
             else:
                 self._replace(worker)
-
-
-def _until_all(replies: queue.SimpleQueue[Progress], count: int, pause: float | None) -> Iterator[Progress]:
-    left, due = count, None if pause is None else time.monotonic() + pause
-    while left:
-        try:
-            answer = replies.get(timeout=None if due is None else max(due - time.monotonic(), 0.001))
-        except queue.Empty:
-            due = None
-            yield Progress(0, "pause", None)
-            continue
-        left -= answer.kind != "progress"
-        if answer.kind == "dropped":
-            return
-        yield answer

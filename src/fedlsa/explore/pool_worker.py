@@ -26,8 +26,8 @@ class Unfinished(tuple[Any, ...]):
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """index : of the question among those asked together; kind : "done", "failed", "progress",
-    "pause" or "dropped"."""
+    """index : of the question among those asked together; kind : "done", "failed", "progress", "pause", "idle" or,
+    within the pool, "dropped"."""
 
     index: int
     kind: str
@@ -35,16 +35,28 @@ class Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """A question on a topic of a page, and where its answers go."""
+class Waiting:
+    """Who waits for the answer to a question, under which index, and where it goes."""
 
     index: int
-    topic: tuple[str, str]
-    call: Computation
+    asking: object
     replies: queue.SimpleQueue[Progress]
 
     def reply(self, kind: str, value: Any = None) -> None:
         self.replies.put(Progress(self.index, kind, value))
+
+
+@dataclass(eq=False)
+class PoolJob:
+    """A question and all who wait for its answer; nobody: it runs on although it is not wanted any more."""
+
+    call: Computation
+    waiting: list[Waiting]
+
+    def still_wanted(self, without: object) -> bool:
+        """Whether anybody waits when this one has left."""
+        self.waiting = [w for w in self.waiting if w.asking is not without]
+        return bool(self.waiting)
 
 
 class Listener(Protocol):
@@ -60,8 +72,8 @@ class PoolWorker:
 
     def __init__(self, pool: Listener, lane: str) -> None:
         self.pool, self.lane = pool, lane
-        self.asked: Asked | None = None
-        self.unwanted = self.began = False
+        self.job: PoolJob | None = None
+        self.began = False
         self.cold = True  # it has been sent nothing yet
         context = get_context("spawn")
         self.line, end = context.Pipe()
@@ -70,9 +82,9 @@ class PoolWorker:
         end.close()  # it is the other side's: when that ends, this side hears of it
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def take(self, asked: Asked) -> None:
-        self.asked = asked
-        self.send(self.lane, *asked.call)
+    def take(self, job: PoolJob) -> None:
+        self.job = job
+        self.send(self.lane, *job.call)
 
     def send(self, lane: str, function: Callable[..., Any] | None, arguments: tuple[Any, ...]) -> None:
         self.cold = False

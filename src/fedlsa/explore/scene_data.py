@@ -1,78 +1,118 @@
-"""What scene.js draws, as the JSON that its first lines describe: the error of all methods, the agents beside it."""
+"""What scene.js draws and the page says, as the JSON that its first lines describe: the error of all methods."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import xarray as xr
 
 from ..figures.lines import method_name, summarise_seeds
-from .answers import PARTS, Curve
+from . import words
+from .answers import AGENTS, PARTS, Curve, Floor, Question
 from .page_settings import AXES, METHODS, PROBLEMS, PageSettings
 from .scene_plane import UNSTABLE, finite_lists
 
 BAND = (0.1, 0.9)  # quantiles over seeds
 
 
-def error_data(s: PageSettings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = ()) -> dict[str, Any] | None:
-    """Mean squared error against communications, observations or bytes; None as long as there is no curve.
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """What is known of one question, by method: curves, why there is none, stable step sizes, what more rounds lead to.
 
-    curves : those that are there yet, by method; runs : simulated seeds that are laid on top, one result per method
+    agents : where they go, as JSON, or why that cannot be seen; None as long as neither is known
     """
-    simulated = {method_name(r): r for r in runs} | {n: c.runs for n, c in curves.items() if c.runs is not None}
+
+    question: Question
+    by_method: dict[str, Curve] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    floors: dict[str, Floor] = field(default_factory=dict)
+    agents: bytes | str | None = None
+
+    @property
+    def waiting(self) -> list[str]:
+        return [n for n in METHODS if n not in self.by_method and n not in self.failed]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing that the pictures show."""
+        return not self.waiting and self.agents is not None
+
+    def with_answer(self, name: str, answer: Any) -> Curves:
+        """The same with one more answer; a text says why there is none."""
+        if name == AGENTS:
+            return replace(self, agents=answer)
+        if isinstance(answer, str):
+            return replace(self, failed={**self.failed, name: answer})
+        return replace(self, by_method={**self.by_method, name: answer})
+
+    @property
+    def unstable(self) -> list[str]:
+        """Methods whose second moments have no limit at this step size, as far as it is known."""
+        s, limits, floors = self.question.page, self.limits, self.floors
+        return [n for n, c in self.by_method.items() if words.is_unstable(s, c, limits.get(n), floors.get(n))]
+
+    def lines(self) -> list[str]:
+        """What is said under the pictures."""
+        said = words.verdict(self.question.page, self.by_method, self.limits, self.floors)
+        failed = self.failed
+        if len(failed) == len(METHODS) and len(set(failed.values())) == 1:  # a reason that all share is said once
+            failed = {"No curves": next(iter(failed.values()))}
+        elif isinstance(self.agents, str):
+            failed = {**failed, "No picture of the agents": self.agents}
+        return said + [f"**{n}**: {why}" for n, why in failed.items()] + [f"**{n}**: computing …" for n in self.waiting]
+
+
+def error_data(s: PageSettings, curves: Mapping[str, Curve]) -> dict[str, Any] | None:
+    """Mean squared error against communications, observations or bytes; None as long as there is no curve."""
     methods: list[dict[str, Any]] = []
     rounds: list[int] = []
-    for name in METHODS:
-        exact = curves[name].exact if name in curves else None
-        shown: dict[str, Any] = {"name": name}
-        if exact is not None:
-            rounds = exact["rounds"].values.tolist()
-            shown |= {"x": exact[s.x].values.tolist(), "total": finite_lists(exact["mse"].values)}
-            if all(part in exact for part in PARTS):
-                shown["parts"] = {part: finite_lists(exact[part].values) for part in PARTS}
-            if curves[name].bias > 0:
-                shown["floor"] = curves[name].bias
-            if curves[name].blown_up is not None:
-                shown["unstable_from"] = curves[name].blown_up
-        if name in simulated:
-            seeds = summarise_seeds(simulated[name], BAND, s.x)
-            mean, (low, high) = finite_lists(seeds.mean), (finite_lists(v) for v in (seeds.low, seeds.high))
-            shown |= {"low": low, "high": high, "seeds": finite_lists(seeds.diverged)}
-            if exact is not None:
-                shown["mean"] = mean
-            else:
-                rounds = simulated[name]["rounds"].values.tolist()
-                shown |= {"x": seeds.x.tolist(), "total": mean}
-        if "total" in shown:
-            methods.append(shown)
+    for c in (curves[name] for name in METHODS if name in curves):
+        shown: dict[str, Any] = {"name": c.method}
+        if c.exact is not None:
+            rounds = c.exact["rounds"].values.tolist()
+            shown |= {"x": c.exact[s.x].values.tolist(), "total": finite_lists(c.exact["mse"].values)}
+            if c.blown_up is None and all(part in c.exact for part in PARTS):  # else one part would cover the picture
+                shown["parts"] = {part: finite_lists(c.exact[part].values) for part in PARTS}
+            if c.bias > 0:
+                shown["floor"] = c.bias
+            if c.blown_up is not None:
+                shown["unstable_from"] = c.blown_up
+        elif c.runs is not None:
+            rounds = c.runs["rounds"].values.tolist()
+            seeds = seeds_data([c.runs])[c.method]
+            shown |= {"x": summarise_seeds(c.runs, BAND, s.x).x.tolist(), "total": seeds.pop("mean"), **seeds}
+        methods.append(shown)
     if not methods:
         return None
     return {"x_label": AXES[s.x], "x_scale": s.scale, "x": methods[0]["x"], "rounds": rounds, "methods": methods}
 
 
-def scene_text(
-    s: PageSettings,
-    curves: Mapping[str, Curve],
-    agents: bytes | str | None = None,
-    runs: Sequence[xr.Dataset] = (),
-    unstable: Sequence[str] = (),
-    question: int = 0,
-) -> str:
-    """All that is known of one question, as JSON.
+def seeds_data(runs: Sequence[xr.Dataset]) -> dict[str, dict[str, Any]]:
+    """Simulated seeds by method: their mean, the band that holds four fifths of them, those that diverged."""
+    out = {}
+    for run in runs:
+        seeds = summarise_seeds(run, BAND, "communications")
+        mean, (low, high) = finite_lists(seeds.mean), (finite_lists(v) for v in (seeds.low, seeds.high))
+        out[method_name(run)] = {"mean": mean, "low": low, "high": high, "seeds": finite_lists(seeds.diverged)}
+    return out
 
-    agents : `plane_data` as JSON, or why there is none, or None as long as neither is known
-    unstable : methods that have no limit at this step size, as far as it is known
-    question : a number of its own, by which the picture sees whether something else is asked
-    """
+
+def known_line(known: Curves, drawn: Curves) -> bytes:
+    """All that is known, as a line of JSON; what stands in `drawn`, the line before, is not sent again."""
+    s = known.question.page
     steps = f"{s.local_steps} local step{'s' if s.local_steps > 1 else ''}"
-    known: dict[str, Any] = {
-        "title": f"{PROBLEMS[s.problem]}: step size {s.step_size:.4g}, {steps}",
-        "rounds": s.rounds, "round": s.round, "problem": s.problem, "question": question,
-        "unstable": dict.fromkeys(unstable, UNSTABLE), "error": error_data(s, curves, runs),
+    told: dict[str, Any] = {
+        "title": f"{PROBLEMS[s.problem]}: step size {s.step_size:.4g}, {steps}", "rounds": s.rounds, "round": s.round,
+        "problem": s.problem, "unstable": dict.fromkeys(known.unstable, UNSTABLE), "words": known.lines(),
+        "limits": words.limits_line(known.limits), "start": words.start_line(known.by_method),
     }  # fmt: skip
-    if isinstance(agents, str):
-        known["plane"] = None
-    text = json.dumps(known, ensure_ascii=False)
-    return f'{text[:-1]}, "plane": {agents.decode()}}}' if isinstance(agents, bytes) else text
+    if known.by_method.keys() != drawn.by_method.keys():
+        told["error"] = error_data(s, known.by_method)
+    text = json.dumps({"known": told}, ensure_ascii=False, separators=(",", ":")).encode()
+    if known.agents is drawn.agents:
+        return text + b"\n"
+    return text[:-1] + b',"plane":' + (known.agents if isinstance(known.agents, bytes) else b"null") + b"}\n"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..engine.paths import Paths
 from ..figures import agent_plane
+from ..problems import Problem
 
 FINE = 20_000  # a walk is sent to this part of the picture's width: finer than a pixel, zoomed in as well
 DRAWN_WIDTHS = 30.0  # of the picture: what ran further is drawn there, in its direction
@@ -20,15 +21,18 @@ UNSTABLE = "unstable: the noise grows without limit. Only the means are shown"
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # of a run that diverges
-def plane_data(paths: Sequence[Paths], names: Sequence[str], stable: Mapping[str, bool]) -> dict[str, Any]:
+def plane_data(
+    paths: Sequence[Paths], names: Sequence[str], stable: Mapping[str, bool], unmoved: Problem | None = None
+) -> dict[str, Any]:
     """Where the agents go, in the plane through theta_star in which their own solutions differ most.
 
     paths : runs of `fedlsa.engine.paths.round_paths` on one problem; names : of the N agents
     stable : by method, whether second moments have a limit; where they have none, no end is marked
+    unmoved : the problem before a reader moved solutions, whose plane stays where it is
     """
     runs = agent_plane.checked_paths(paths)
     problem = runs[0].problem
-    plane = agent_plane.plane_of(problem, [p.theta[0] for p in runs])
+    plane = agent_plane.plane_of(problem if unmoved is None else unmoved, [p.theta[0] for p in runs])
     box = agent_plane.view_box(runs, plane, range(1, min(p.rounds for p in runs) + 1))
     width = box[1] - box[0]
     digits = max(0, math.ceil(math.log10(FINE / width)))
@@ -52,7 +56,9 @@ def plane_data(paths: Sequence[Paths], names: Sequence[str], stable: Mapping[str
     each = zip(names, own, problem.weights.tolist(), strict=True)
     agents = [{"name": name, "own": None if None in xy else xy, "weight": w} for name, xy, w in each]
     said = f"{MEANS} {agent_plane.plane_words(plane)}".rstrip()
-    return {"theta_star": [0, 0], "agents": agents, "methods": methods, "caption": said}
+    star = finite_lists(np.round(plane.project(problem.theta_star), 12))
+    axes = plane.axes.tolist()  # by which a move in the picture is one of a solution
+    return {"theta_star": star, "axes": axes, "agents": agents, "methods": methods, "caption": said}
 
 
 def finite_lists(xy: Floats) -> Any:

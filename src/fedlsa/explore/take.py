@@ -23,13 +23,14 @@ from . import answers
 from .answers import SHOWN, WALKED, Curve, Question
 from .page_problem import call
 from .page_settings import METHODS, SETTINGS, PageSettings
-from .scene_data import BAND
+from .scene_data import BAND, Curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURES = (".png", ".svg", ".pdf")
 DATA = (".csv", ".nc")
+FILES = (*(f"error{kind}" for kind in (*PICTURES, *DATA)), *(f"agents{kind}" for kind in PICTURES))
 COLUMNS = ("communications", "samples", "bytes", "mse", "start", "drift", "noise")
 
 
@@ -54,6 +55,28 @@ def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
         lines.append(seeds)
         drawn += ", runs=runs"
     return _drawn(q, lines, f"exact_curves({drawn}{look}, parts=True)", "error.png")
+
+
+def lines(q: Question, known: Curves) -> dict[str, str]:
+    """The Python lines and the commands of both pictures, without simulated seeds and with them."""
+    predicted = any(curve.bias > 0 for curve in known.by_method.values())
+    return {
+        "error": script(q, False, predicted), "error_command": command(q),
+        "seeds": script(q, True, predicted), "seeds_command": command(q, True),
+        "agents": agents_script(q), "agents_command": command(q, save="agents.png", agents=True),
+    }  # fmt: skip
+
+
+def copy(q: Question) -> str:
+    """A script of one's own that makes both pictures."""
+    predicted = q.page.sampling == "iid" and answers.curve(q, "FedLSA").bias > 0
+    error, agents = script(q, predicted=predicted).split("\n"), agents_script(q).split("\n")
+    return "\n".join(
+        [
+            f'"""The pictures of the explorer, made by `{command(q)}`: change what you like."""', "",
+            agents[1], "", *error, "", *agents[4:], "",
+        ]
+    )  # fmt: skip
 
 
 def agents_script(q: Question) -> str:

@@ -1,25 +1,34 @@
-"""Files of sites: those named on the command line, and those that the reader gives to the page."""
+"""Files of sites: those named on the command line, and those that a reader gives to the page.
+
+What is dropped on the page at one time is a set, which the page names by a random word. Sets are few, bounded in bytes,
+and forgotten when they have not been asked for during half a day.
+"""
 
 from __future__ import annotations
 
-import atexit
+import re
 import tempfile
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from hashlib import sha256
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from ..errors import FedLSAError, SiteDataError
+from ..errors import ArgumentError, FedLSAError, SiteDataError
 from ..files import write
 from ..fitting import columns_of
 from ..fitting.table_files import text_columns_of
+from .page_problem import Stamps, stamps
+from .page_settings import PageSettings, column_name, column_term, join_names, split_names
 
 SUFFIXES = (".csv", ".parquet")
 MAX_UPLOAD_BYTES = 64 * 2**20  # bytes of one upload
-MAX_NAME_LETTERS = 60  # letters of its name, and of its ending
-_named: tuple[str, ...] = ()
+MAX_SET_BYTES = 512 * 2**20
+MAX_FILES, MAX_SETS = 200, 16
+FORGOTTEN_AFTER = 12 * 3600.0  # seconds in which nobody asks for a set
+MAX_NAME_LETTERS = 60  # letters of a file's name, and of its ending
 
 
 @dataclass(frozen=True)
@@ -35,20 +44,97 @@ class Sites:
     texts: tuple[str, ...] = ()
     complete: bool = True
 
+    def explaining(self, target: str) -> list[str]:
+        """The columns that may explain the target, as terms of a setting."""
+        return [column_term(name, name in self.texts) for name in self.columns if name != target]
 
-def name_files(files: Sequence[str]) -> None:
-    """The files of the command line; the page reads no others, save those that its reader uploads."""
-    global _named
-    whole = tuple(str(Path(f).absolute()) for f in files)
-    for file in whole:
-        columns_of(file)  # complain now, not on the page
-    _named = whole
+    @property
+    def targets(self) -> list[str]:
+        """The columns that may be explained: those of numbers."""
+        return [name for name in self.columns if name not in self.texts]
+
+    def settle(self, s: PageSettings) -> PageSettings:
+        """The settings with columns that are there: by default the last of numbers, explained by all others."""
+        if not self.targets or s.task != "regression":
+            return s
+        target = s.target if s.target in self.targets else self.targets[-1]
+        offered = self.explaining(target)
+        chosen = [term for term in split_names(s.columns) if term in offered]
+        chosen = chosen or [term for term in offered if not column_name(term)[1]]
+        everything = self.complete and not self.texts and chosen == offered
+        return replace(s, target=target, columns="" if everything else join_names(chosen))
 
 
-def sites(owner: str, uploads: Sequence[Any]) -> Sites:
-    """The uploaded files if there are any, else those of the command line; never an error."""
+@dataclass(eq=False)
+class UploadSet:
+    """Files that were dropped together, and when somebody asked for them last."""
+
+    folder: tempfile.TemporaryDirectory[str]
+    files: dict[str, int] = field(default_factory=dict)  # and their bytes
+    used: float = 0.0
+
+
+class Uploads:
+    """All files that the page may read: those of the command line (named), and what is uploaded."""
+
+    def __init__(self, named: Sequence[str] = ()) -> None:
+        self.named = tuple(str(Path(f).absolute()) for f in named)
+        for file in self.named:
+            columns_of(file)  # complain now, not on the page
+        self._sets: OrderedDict[str, UploadSet] = OrderedDict()  # the one that was used last comes last
+        self._lock = threading.Lock()
+
+    def store(self, name: str, file: str, contents: bytes) -> None:
+        """Keep a file in the set of that name."""
+        if not re.fullmatch(r"[a-z0-9]{16,64}", name):
+            raise ArgumentError("files must be a set of 16 to 64 small letters and digits; got another name")
+        plain = _plain(file)
+        if Path(plain).suffix.lower() not in SUFFIXES:
+            raise SiteDataError(f"{plain} must be a CSV or Parquet file, by its name's ending; got another kind")
+        with self._lock:
+            kept = self._sets.get(name) or UploadSet(
+                tempfile.TemporaryDirectory(prefix="fedlsa-explore-", ignore_cleanup_errors=True)
+            )
+            self._sets[name] = kept
+            path = str(Path(kept.folder.name) / plain)
+            if path in kept.files:
+                raise SiteDataError(f"files must have different names, one per site; got {plain} twice")
+            if len(kept.files) >= MAX_FILES or sum(kept.files.values()) + len(contents) > MAX_SET_BYTES:
+                most = f"{MAX_FILES} files and {MAX_SET_BYTES // 2**20} MB; name them on the command line instead"
+                raise SiteDataError(f"files must be at most {most}; got more")
+            kept.files[path] = len(contents)
+            write(Path(path), contents, "the upload")
+            self._keep(name)
+
+    def _keep(self, name: str) -> None:
+        """A set is used now; those that nobody uses, and the oldest of too many, are deleted."""
+        self._sets[name].used = time.monotonic()
+        self._sets.move_to_end(name)
+        for other, kept in list(self._sets.items()):
+            if len(self._sets) > MAX_SETS or time.monotonic() - kept.used > FORGOTTEN_AFTER:
+                del self._sets[other]
+                kept.folder.cleanup()
+
+    def sites(self, name: str = "") -> Sites:
+        """The files of a set if there is one of that name, else those of the command line; never an error."""
+        with self._lock:
+            if name in self._sets:
+                self._keep(name)
+            files = tuple(self._sets[name].files) if name in self._sets else self.named
+        return _sites(files, stamps(files))
+
+    def forget(self) -> None:
+        """Delete what was uploaded."""
+        with self._lock:
+            for kept in self._sets.values():
+                kept.folder.cleanup()
+            self._sets.clear()
+
+
+@lru_cache(maxsize=MAX_SETS)
+def _sites(files: tuple[str, ...], changed: Stamps) -> Sites:
+    """What is known of files; changed : when they were."""
     try:
-        files = _stored(owner, uploads) if uploads else _named
         shared = [columns_of(f) for f in files]
         texts = {name for f in files for name in text_columns_of(f)}
     except FedLSAError as error:
@@ -61,43 +147,6 @@ def sites(owner: str, uploads: Sequence[Any]) -> Sites:
         return Sites(trouble="the files must have columns in common; got none")
     complete = all(set(names) == set(common) for names in shared)
     return Sites(files, common, texts=tuple(name for name in common if name in texts), complete=complete)
-
-
-def forget() -> None:
-    """Delete what was uploaded."""
-    if _folder.cache_info().currsize:
-        _folder().cleanup()
-        _folder.cache_clear()
-
-
-@cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Where uploads are kept, made with the first; it goes with the process."""
-    made = tempfile.TemporaryDirectory(prefix="fedlsa-explore-", ignore_cleanup_errors=True)
-    atexit.register(made.cleanup)
-    return made
-
-
-def _stored(owner: str, uploads: Sequence[Any]) -> tuple[str, ...]:
-    """Uploads under names of their own in a folder that goes with the process."""
-    folder = Path(_folder().name) / sha256(owner.encode()).hexdigest()[:16]  # the browser chose the owner's name
-    folder.mkdir(exist_ok=True)
-    files = []
-    for upload in uploads:
-        name = _plain(str(upload.name))
-        if Path(name).suffix.lower() not in SUFFIXES:
-            raise SiteDataError(f"{name} must be a CSV or Parquet file, by its name's ending; got another kind")
-        if len(upload.contents) > MAX_UPLOAD_BYTES:
-            size = f"{MAX_UPLOAD_BYTES // 2**20} MB; name it on the command line instead"
-            raise SiteDataError(f"{name} must have at most {size}; got {len(upload.contents) / 2**20:.0f} MB")
-        path = folder / name
-        if str(path) in files:
-            raise SiteDataError(f"files must have different names, one per site; got {name} twice")
-        if not path.exists() or path.read_bytes() != upload.contents:  # else it keeps its time, and its answers
-            path.unlink(missing_ok=True)  # also a link, which must not lead the upload elsewhere
-            write(path, upload.contents, "the upload")
-        files.append(str(path))
-    return tuple(files)
 
 
 def _plain(name: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from ..figures.lines import start
 from .answers import DIGITS, ROUNDING, Curve, Floor
-from .page_settings import METHODS, PageSettings
+from .page_settings import METHODS, SETTINGS, PageSettings
 
 VISIBLE = 1e-3  # of an error: smaller parts are not named
 NEARLY = 0.05  # of an error, within which it has reached its floor
@@ -16,6 +18,21 @@ NAMES = {"start": "what is left of the start", "drift": "drift", "noise": "noise
 LESS_DRIFT = "but fewer local steps, a smaller step size or control variates would."
 LESS_NOISE = "but a smaller step size would."
 MEANS = "with more than 20 coefficients, or more rows than fit into memory, local steps take a site's means"
+
+
+def in_words(text: str) -> str:
+    """A complaint of the library in the words of the page: its labels instead of arguments and options."""
+
+    def chosen(m: re.Match[str]) -> str:
+        about: Mapping[str, Any] = SETTINGS[m[1]].metadata if m[1] in SETTINGS else {"offers": ()}
+        known = isinstance(about["offers"], Mapping) and m[2] in about["offers"]
+        return f"“{about['label']}: {about['offers'][m[2]]}”" if known else m[0]
+
+    def named(m: re.Match[str]) -> str:
+        return str(SETTINGS[m[0]].metadata["label"]) if m[0] in SETTINGS else m[0]
+
+    text = re.sub(r"\b(\w+)='(\w+)'(?: \(--[\w-]+ [\w-]+\))?", chosen, text)
+    return re.sub(r"^\w+(?= must )|\b[a-z]+_[a-z]+\b", named, text)
 
 
 def verdict(

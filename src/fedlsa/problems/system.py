@@ -10,7 +10,7 @@ Arrays with one entry per table (`table_...`) are computed once; those with one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -375,6 +375,20 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         b = self.table_weights @ self.table_b_bar
         return solve_average(A, b, partial(table_residual, self))
 
+    def moved(self, moves: Mapping[int, ArrayLike]) -> Problem:
+        """The same agents with other solutions of their own: that of agent c moves by moves[c] : (d,).
+
+        b(z) + A(z) delta takes the place of b(z), so that A and the noise at the solution stay as they are.
+        """
+        z, table = self.observations, np.repeat(np.arange(self.n_tables), np.diff(self.first))
+        delta = _own_solution_moves(self, moves)[table]
+        if isinstance(z, Dense):
+            return replace(self, observations=replace(z, b=z.b + np.einsum("kij,kj->ki", z.A, delta)))
+        if z.ridge:
+            raise ArgumentError(f"problem must have no ridge for its solutions to be moved; got {z.ridge:g}")
+        moved = replace(z, y=z.y + np.einsum("kj,kj->k", z.rows[z.right], delta))  # A(z) delta = u (v^T delta)
+        return replace(self, observations=moved)
+
     @frozen_property
     def table_xi_star(self) -> Floats:
         """(M, d): the ideal control variate of each table, A_bar_c theta_star - b_bar_c."""
@@ -407,6 +421,19 @@ class Problem(Displayed, ReadOnly, DefaultStart):
     def xi_star(self) -> Floats:
         """(N, d): the ideal control variates xi_star_c = A_bar_c theta_star - b_bar_c; their weighted sum is 0."""
         return self.table_xi_star[self.assignment]
+
+
+def _own_solution_moves(p: Problem, moves: Mapping[int, ArrayLike]) -> Floats:
+    """(M, d): how far the solution of each table moves; agents that share a table must move together."""
+    each = np.zeros((p.n_agents, p.dim))
+    for c, delta in moves.items():
+        checks.integer("agents in moves", c, at_least=0, at_most=p.n_agents - 1)
+        each[c] = checks.array(f"moves[{c}]", delta, (p.dim,))
+    out = np.zeros((p.n_tables, p.dim))
+    out[p.assignment] = each
+    if (out[p.assignment] != each).any():
+        raise ArgumentError("agents that hold the same table must move together; got moves of some of them")
+    return out
 
 
 def _check_tables(p: Problem) -> None:

@@ -1,0 +1,455 @@
+"""The explorer's page, served from the user's machine: on loopback, or elsewhere with a token.
+
+The page asks with its settings as the query of an address; answers come as lines of JSON as they are found. Every
+request belongs to an open page and a topic (curves, fit, simulate, map, plans), on which the newest wins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import math
+import secrets
+import signal
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from .. import checks, pages
+from ..algorithms import Scaffnew
+from ..errors import ArgumentError, FedLSAError
+from ..files import as_bytes, reason
+from ..pages.web_server import (
+    HEADERS,
+    JSON_KIND,
+    JSON_LINES_KIND,
+    KINDS,
+    LOOPBACK,
+    Page,
+    PageRequest,
+    QueryRoute,
+    Shown,
+)
+from . import answers
+from .answers import DEPENDS_ON, ORDER, Question, fit_question, key, map_question, next_steps, plan_question, questions
+from .page_settings import METHODS, OF_PROBLEM, PROBLEMS, SETTINGS, STARTS, PageSettings, column_name, split_names
+from .pool import Asking, Pool
+from .pool_worker import LONG_LANE, QUICK_LANE, Computation, Progress
+from .scene_data import Curves, known_line, seeds_data
+from .uploads import MAX_UPLOAD_BYTES, Sites, Uploads
+from .words import in_words
+
+TOGETHER = 0.1  # seconds within which answers are drawn together
+CALM = 0.4  # seconds without a newer question before files and the next steps are made
+REST = 0.8  # seconds more before long work begins, whose process a newer question would end
+REDRAW = 0.2  # seconds between two signs of progress
+ABOUT_REQUEST = ("page", "n", "files", "moved", "from", "name", "simulated")  # in the query beside settings
+# scene.js brings styles of its own, and a page's icon is none
+POLICY = HEADERS["Content-Security-Policy"].replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
+POLICY = POLICY.replace("img-src 'self'", "img-src 'self' data:")
+EXPLAINED = {
+    "ring": "Least squares with two coefficients. Each site's own solution lies on a ring, and each sees one direction "
+    "better than the other.",
+    "garnet": "Random decision processes of 30 states; TD(0) with random features. Half of the agents live in one "
+    "world, half in another; the perturbation makes each agent's world a little different.",
+    "lakes": "Gymnasium's FrozenLake, a lake per agent, each slippery in its own way; TD(0) with one value per region.",
+    "cartpoles": "Gymnasium's CartPole, a pole of its own length per agent; TD(0) on logs of 1000 steps.",
+    "files": "A CSV or Parquet file per site, read on your machine. Local steps draw rows of the site at random; "
+    "with more than 20 coefficients, or more rows than fit into memory, they take a site's means, which have no noise. "
+    "For a value function the columns reward and terminated are needed too.",
+}
+
+Lines = Generator[bytes, None, None]
+
+
+def serve(
+    settings: PageSettings,
+    files: Sequence[str] = (),
+    host: str = LOOPBACK,
+    port: int = 0,
+    browser: bool = True,
+) -> None:
+    """Serve the page until interrupted; port 0 takes a free one, settings and files are what it opens with."""
+    if not host:  # would be every address of the machine
+        raise ArgumentError(f"host must be an address or a name, such as 127.0.0.1; got {host!r}")
+    token = "" if host in (LOOPBACK, "localhost", "::1") else secrets.token_urlsafe(24)
+    explorer = ExplorerPage(Uploads(files))
+    try:
+        page = Page(explorer.routes(), port, host, token, HEADERS | {"Content-Security-Policy": POLICY})
+    except (OSError, ValueError, TypeError) as error:
+        got = f"{checks.show(f'{host}:{port}')} ({reason(error)})"
+        raise ArgumentError(f"host and port must be free to listen on; got {got}") from None
+    try:
+        explorer.pool.load_next()  # its processes start while the page loads
+        query = "&".join(filter(None, [settings.address(), token and f"token={token}"]))
+        link = page.url + (f"?{query}" if query else "")
+        print(f"fedlsa explore: {link}  (Ctrl-C ends it)", flush=True)
+        if token:
+            print("whoever has this link and can reach this machine can use the page, and upload to it", flush=True)
+        if browser:
+            threading.Timer(0.1, webbrowser.open, (link,)).start()
+        with contextlib.suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it, it tidies up
+        gc.freeze()  # what is loaded stays: to look through all of it now and then would keep an answer waiting
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    finally:
+        page.close()
+        explorer.close()
+
+
+def page_file(name: str) -> str:
+    """The text of a file of static/."""
+    return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+
+
+def about() -> dict[str, Any]:
+    """What the page's script must know: settings with their labels and places, problems, methods, the map's places."""
+    from .method_map import LOCAL_STEPS, STEP_SIZES
+
+    settings = {}
+    for name, setting in SETTINGS.items():
+        told = {k: setting.metadata[k] for k in ("label", "element", "unit")}
+        offers = setting.metadata["offers"]
+        settings[name] = told | {
+            "offers": offers if isinstance(offers, dict) else list(offers),
+            "default": setting.default,
+        }
+    problems = {
+        name: {"title": title, "settings": OF_PROBLEM[name], "start": STARTS[name], "says": EXPLAINED[name]}
+        for name, title in PROBLEMS.items()
+    }
+    places = {"columns": STEP_SIZES, "rows": sorted(LOCAL_STEPS, reverse=True)}
+    return {
+        "settings": settings,
+        "problems": problems,
+        "methods": METHODS,
+        "map": places,
+        "upload_bytes": MAX_UPLOAD_BYTES,
+    }
+
+
+class ExplorerPage:
+    """What the page answers; safe to be asked by many threads."""
+
+    def __init__(self, uploads: Uploads, pool: Pool | None = None) -> None:
+        self.uploads, self._pool = uploads, pool
+        self._starting, self._drawing = threading.Lock(), threading.Lock()  # one pool, and one picture at a time
+
+    @property
+    def pool(self) -> Pool:
+        """The processes of all pages; they start when they are first asked for."""
+        with self._starting:
+            if self._pool is None:
+                self._pool = Pool(warm=answers.warm)
+            return self._pool
+
+    def close(self) -> None:
+        """End all work, and forget what was uploaded."""
+        if self._pool is not None:
+            self._pool.close()
+        self.uploads.forget()
+
+    def routes(self) -> dict[str, Callable[[], Shown] | QueryRoute]:
+        """All paths of the page."""
+        scripts = pages.scripts("chart", "scene") | {name: page_file(name) for name in ("explorer.js",)}
+        tags = "\n".join(f'<script src="/{name}" defer></script>' for name in ("about.js", *scripts))
+        html = page_file("explorer.html").replace("SCRIPTS", tags)
+        texts = scripts | {
+            "explorer.css": page_file("explorer.css"),
+            "about.js": f"const ABOUT = {json.dumps(about())};",
+        }
+        fixed = {f"/{name}": Shown(text.encode(), KINDS[name.split(".")[-1]]) for name, text in texts.items()}
+        whole = Shown(html.encode(), KINDS["html"])
+        out: dict[str, Callable[[], Shown] | QueryRoute] = {
+            name: partial(_same, shown) for name, shown in fixed.items()
+        }
+        out |= {"/": QueryRoute(lambda _: whole), "/take": QueryRoute(self.take)}
+        out["/upload"] = QueryRoute(self.upload, MAX_UPLOAD_BYTES)
+        streams = {
+            "curves": self._curves,
+            "fit": self._fit,
+            "simulate": self._simulate,
+            "map": self._map,
+            "plans": self._plans,
+        }
+        return out | {f"/{topic}": QueryRoute(partial(self._stream, lines)) for topic, lines in streams.items()}
+
+    def _stream(self, lines: Callable[[PageRequest, Question, Sites], Lines], asked: PageRequest) -> Shown:
+        q, sites, first = self._question(asked)
+        return Shown(_with_first(first, lines(asked, q, sites)), JSON_LINES_KIND)
+
+    def _question(self, asked: PageRequest) -> tuple[Question, Sites, dict[str, Any]]:
+        """What is asked, the files that it speaks of, and the first line of its answer: what was understood."""
+        given = {k: v for k, v in asked.query.items() if k not in ABOUT_REQUEST}
+        s, complaints = PageSettings.from_query(given)
+        sites = self.uploads.sites(asked.query.get("files", "")) if s.problem == "files" else Sites()
+        s = sites.settle(s)
+        q = Question.of(s, sites.files)
+        first: dict[str, Any] = {
+            "settings": {name: getattr(s, name) for name in SETTINGS},
+            "refused": {name: in_words(line) for name, line in complaints.items()},
+            "keys": {topic: key(of(q)) for topic, of in DEPENDS_ON.items()},
+        }
+        if s.problem == "files":
+            first["sites"] = {
+                "names": [Path(f).name for f in sites.files], "targets": sites.targets, "texts": sites.texts,
+                "columns": {t: _shown_column(t, sites) for t in sites.explaining(s.target)},
+                "chosen": split_names(s.columns) or sites.explaining(s.target),
+            }  # fmt: skip
+        return q, sites, first
+
+    def _ask(
+        self,
+        asked: PageRequest,
+        topic: str,
+        calls: Sequence[Computation],
+        lane: str = QUICK_LANE,
+        pause: float | None = None,
+    ) -> contextlib.closing[Asking]:
+        """Questions of this request, which are given up when the answer is no longer listened to."""
+        number = int(asked.query.get("n", "0")[:15]) if asked.query.get("n", "0").isdecimal() else 0
+        page = asked.query.get("page", "")[:64]
+        return contextlib.closing(self.pool.ask((page, topic), calls, lane, pause, number))
+
+    def _curves(self, asked: PageRequest, q: Question, sites: Sites) -> Lines:
+        """The curves and the agents, then what is said of them, what more rounds lead to, stable step sizes."""
+        from . import take
+
+        s = q.page
+        if s.problem == "files" and (sites.trouble or not sites.files):
+            why = in_words(sites.trouble) or "Drop a file per site on the field beside, CSV or Parquet, to see curves."
+            yield _line(known={"words": [why], "error": None}, plane=None)
+            return
+        known, drawn, begun = Curves(q), Curves(q), False
+        names = [*ORDER, answers.AGENTS]
+        with self._ask(asked, "curves", questions(q), pause=TOGETHER) as found:
+            for a in found:
+                if a.kind in ("done", "failed"):
+                    known = known.with_answer(names[a.index], a.value if a.kind == "done" else in_words(a.value))
+                begun = begun or a.kind == "pause" or known.complete
+                if begun and known is not drawn and a.kind != "idle":
+                    yield known_line(known, drawn)
+                    drawn = known
+                else:
+                    yield b""
+        if not known.complete:
+            return
+        yield from _rest(CALM)
+        if known.by_method:
+            yield _line(take=take.lines(q, known))
+        if s.sampling != "iid" or not known.by_method:
+            return
+        of_floor, floors = q.without("rounds", "seeds", "scale"), dict[str, Any]()
+        with self._ask(asked, "limits", [(answers.floor, (of_floor, n)) for n in known.by_method]) as found:
+            for a in found:
+                if a.kind == "done":
+                    floors[list(known.by_method)[a.index]] = a.value
+                yield b""
+        known = replace(known, floors=floors)
+        yield known_line(known, drawn)
+        steps = [
+            one
+            for n in next_steps(q, asked.query.get("moved", ""), asked.query.get("from", ""))
+            for one in questions(n)
+        ]
+        with self._ask(asked, "ahead", steps) as found:
+            yield from (b"" for _ in found)  # the pool remembers them
+        yield from _rest(REST)
+        of_limit = q.without("step_size", "rounds", "seeds", "scale")
+        calls = [(answers.limit, (of_limit, n)) for n in known.by_method]
+        with self._ask(asked, "limits", calls, LONG_LANE, TOGETHER) as found:
+            for a in found:
+                if a.kind in ("done", "failed"):
+                    value = a.value if a.kind == "done" else math.nan
+                    known = replace(known, limits={**known.limits, list(known.by_method)[a.index]: value})
+                if a.kind == "pause" or len(known.limits) == len(known.by_method):
+                    yield known_line(known, drawn)
+                yield b""
+
+    def _simulate(self, asked: PageRequest, q: Question, _: Sites) -> Lines:
+        """Simulated seeds, with their progress."""
+        yield _line(share=0.0)
+        last = 0.0
+        with self._ask(asked, "simulate", [(answers.simulations, (q,))], LONG_LANE) as found:
+            for a in found:
+                if a.kind == "done":
+                    yield _line(runs=seeds_data(a.value), seeds=q.settings.seeds)
+                elif a.kind == "failed":
+                    yield _line(trouble=in_words(a.value))
+                elif a.kind == "progress" and time.monotonic() - last > REDRAW:
+                    last = time.monotonic()
+                    yield _line(share=round(a.value[0] / a.value[1], 3) if a.value[1] else 0.0)
+                else:
+                    yield b""
+
+    def _map(self, asked: PageRequest, q: Question, _: Sites) -> Lines:
+        """The map row by row, as rows are found."""
+        from .method_map import LOCAL_STEPS, map_row, row_data
+
+        q = map_question(q)
+        done, left_out = 0, False
+        yield _line(progress=f"Computing the map: 0 of {len(LOCAL_STEPS)} rows …")
+        with self._ask(asked, "map", [(map_row, (q, steps)) for steps in LOCAL_STEPS], LONG_LANE) as found:
+            for a in found:
+                if a.kind == "done":
+                    done += 1
+                    row = row_data(a.value, LOCAL_STEPS[a.index])
+                    left_out = left_out or any("Left out" in cell[2] for cell in row)
+                    said = f"Computing the map: {done} of {len(LOCAL_STEPS)} rows …"
+                    if done == len(LOCAL_STEPS):
+                        said = f"After {q.settings.rounds} rounds of independent observations."
+                        said += " Some cells ran out of time: draw the map again to go on." * left_out
+                    yield _line(progress=said, steps=LOCAL_STEPS[a.index], row=row)
+                elif a.kind == "failed":
+                    yield _line(progress=in_words(a.value))
+                else:
+                    yield b""
+
+    def _plans(self, asked: PageRequest, q: Question, _: Sites) -> Lines:
+        """A plan for each method, then the points of the trade-off between communications and observations."""
+        from ..figures.chart_data import chart_data
+        from ..figures.cost_curves import trade_off_chart
+        from ..figures.lines import ChartRows
+        from ..theory.planner import pareto_front
+
+        q, epsilon = plan_question(q), q.page.epsilon
+        plans, points = dict[str, Any](), list[Any]()
+        head = f"{PROBLEMS[q.settings.problem]}, independent observations, RMSE ≤ {epsilon:g}"
+        yield _line(busy="Looking for the cheapest run of each method …", head=head)
+        with self._ask(asked, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], LONG_LANE) as found:
+            for a in _listened(found):
+                if a is None:
+                    yield b""
+                    continue
+                name, told = METHODS[a.index], a.value
+                if isinstance(told, str):
+                    yield _line(method=name, why=in_words(told))
+                else:
+                    plans[name] = told
+                    yield _line(method=name, cells=_cells(told), settings=_planned(told))
+        if not plans:
+            yield _line(busy="")
+            return
+        yield _line(busy="Looking for the trade-off between communications and observations …")
+        with self._ask(asked, "plans", [(answers.trade_off, (q, epsilon, n)) for n in plans], LONG_LANE) as found:
+            for a in _listened(found):
+                if a is not None and a.kind == "done":
+                    points += a.value
+                    chart = chart_data(ChartRows([[trade_off_chart([*points, *plans.values()])]]))
+                    yield _line(chart=chart["charts"][0])
+                else:
+                    yield b""
+        drawn = [*points, *plans.values()]
+        fronts = {n: pareto_front([p for p in drawn if type(p.algorithm).__name__ == n]) for n in METHODS}
+        yield _line(busy="", marks=[[n, *_cells(p)] for n, front in fronts.items() for p in front])
+
+    def _fit(self, asked: PageRequest, q: Question, sites: Sites) -> Lines:
+        """The fit of the reader's files: its summary, and the lines that make it."""
+        from .page_problem import fit_call
+
+        if q.settings.problem != "files" or sites.trouble or not sites.files:
+            return
+        with self._ask(asked, "fit", [(answers.fit_table, (fit_question(q),))]) as found:
+            for a in found:
+                if a.kind in ("done", "failed"):
+                    code = f"import fedlsa as fl\n\nfit = {fit_call(q.settings, q.files)}\nprint(fit.summary())"
+                    yield _line(fit=a.value if a.kind == "done" else in_words(a.value), code=code)
+                yield b""
+
+    def upload(self, asked: PageRequest) -> Shown:
+        """Keep a file; the answer says what is wrong with it, or nothing."""
+        try:
+            self.uploads.store(asked.query.get("files", ""), asked.query.get("name", ""), asked.body)
+        except FedLSAError as error:
+            return Shown(json.dumps({"trouble": str(error)}).encode(), JSON_KIND)
+        return Shown(b"{}", JSON_KIND)
+
+    def take(self, asked: PageRequest) -> Shown:
+        """A picture or data of what the page shows, as a file; name : of the file, whose ending decides."""
+        from . import take
+
+        q, _, _ = self._question(asked)
+        name = asked.query.get("name", "")
+        if name not in take.FILES:
+            return Shown(b"there is no such file\n", code=404)
+        try:
+            write = partial(take.write_agents, q=q)
+            if not name.startswith("agents"):
+                of_curves = {a.index: a.value for a in self._all(asked, questions(q)[:-1]) if a.kind == "done"}
+                curves = {ORDER[i]: curve for i, curve in of_curves.items()}
+                again = [(answers.simulations, (q,))] if asked.query.get("simulated") else []
+                runs = [run for a in self._all(asked, again) if a.kind == "done" for run in a.value]
+                if not curves:
+                    raise ArgumentError("a file must hold a curve; got none")
+                write = partial(take.write, q=q, curves=curves, runs=runs)
+            with self._drawing:
+                body = as_bytes(name, write)
+        except FedLSAError as error:
+            return Shown(f"{in_words(str(error))}\n".encode(), code=400)
+        return Shown(
+            body, "application/octet-stream", headers={"Content-Disposition": f'attachment; filename="{name}"'}
+        )
+
+    def _all(self, asked: PageRequest, calls: Sequence[Computation]) -> list[Progress]:
+        with self._ask(asked, f"take {asked.query.get('name')}", calls, LONG_LANE) as found:
+            return [a for a in found if a.kind in ("done", "failed")]
+
+
+def _same(shown: Shown) -> Shown:
+    return shown
+
+
+def _line(**told: Any) -> bytes:
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _with_first(first: dict[str, Any], lines: Lines) -> Lines:
+    try:
+        yield _line(**first)
+        yield from lines
+        yield _line(end=True)
+    finally:
+        lines.close()
+
+
+def _rest(seconds: float) -> Lines:
+    """Wait, and look meanwhile whether anybody still listens."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        yield b""
+        time.sleep(min(left, 0.1))
+
+
+def _listened(found: Iterator[Progress]) -> Iterator[Progress | None]:
+    """Answers, and None where there is nothing yet."""
+    return (a if a.kind in ("done", "failed") else None for a in found)
+
+
+def _cells(p: Any) -> list[str]:
+    """A plan as cells of the table: step size, local steps, rounds, observations, bytes."""
+    a = p.algorithm
+    steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
+    return [f"{a.step_size:.3g}", steps, str(p.rounds), f"{p.samples:,.0f}", f"{p.bytes:,}"]
+
+
+def _planned(p: Any) -> dict[str, Any]:
+    """The settings of a plan, which is made for independent observations."""
+    a = p.algorithm
+    probability = a.probability if isinstance(a, Scaffnew) else None
+    steps = a.local_steps if probability is None else max(1, round(1 / probability))
+    own = {"step_size": a.step_size, "local_steps": steps, "probability": probability, "rounds": p.rounds}
+    return own | {"sampling": "iid"}
+
+
+def _shown_column(term: str, sites: Sites) -> str:
+    name, text = column_name(term)
+    shown = f"{name} (categories)"
+    return name if not text else f"{name}, in categories" if shown in sites.columns else shown
