@@ -29,7 +29,7 @@ def run(folder: Path, *words: str, source: Path = ROOT / "src") -> str:
     ran = subprocess.run(
         command, cwd=folder, env=os.environ | {"PYTHONPATH": str(source)}, capture_output=True, text=True, timeout=300
     )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
 
