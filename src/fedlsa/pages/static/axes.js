@@ -31,8 +31,7 @@ var FedLSAAxes = (() => {
     sheet.replaceSync(text);
     document.adoptedStyleSheets.push(sheet);
   }
-  addStyle(`:where(.fs, .fc) { ${LIGHT} } @media (prefers-color-scheme: dark) { :where(.fs, .fc) { ${DARK} } }
-    @media print { :where(.fs, .fc) { ${LIGHT} } }`);
+  addStyle(`:where(.fs, .fc) { ${LIGHT} } @media screen and (prefers-color-scheme: dark) { :where(.fs, .fc) { ${DARK} } }`);
 
   // ---- numbers in print
   /** @param {number} k */

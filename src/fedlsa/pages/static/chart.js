@@ -59,9 +59,9 @@ var FedLSAChart = (() => {
     .fc-tip[hidden] { display: none; } .fc-tip b { display: block; }
     .fc-tip span { display: flex; justify-content: space-between; gap: 1rem; }
     .fc-tip :is(i, em) { font-style: normal; } .fc-tip i { border-left: 4px solid var(--c); padding-left: 0.4em; }
-    @media (prefers-color-scheme: dark) { :is(.fc g, .fc-legend svg, .fc-tip i).fc-own {
+    @media screen and (prefers-color-scheme: dark) { :is(.fc g, .fc-legend svg, .fc-tip i).fc-own {
       --c: color-mix(in oklab, var(--own) 65%, white); } }
-    @media print { .fc-tip, .fc-cursor { display: none; } :is(.fc g, .fc-legend svg).fc-own { --c: var(--own); } }`);
+    @media print { .fc-tip, .fc-cursor { display: none; } }`);
 
   /** @param {string} tag @param {Record<string, string | number>} attributes @param {(Node | string)[]} children */
   function svg(tag, attributes, ...children) {
