@@ -25,10 +25,10 @@ def chart_data(charts: ChartRows) -> dict[str, list[Any]]:
 
 
 def _chart(chart: Chart, limits: tuple[float, float]) -> dict[str, Any]:
-    x = {"label": _plain(chart.x), "scale": chart.x_scale} | _ends(*_x_limits(chart))
+    x: dict[str, Any] = {"label": _plain(chart.x), "scale": chart.x_scale} | _ends(*_x_limits(chart))
     if chart.x_ticks is not None:
         x["ticks"] = [float(v) for v in chart.x_ticks]
-    y = {"label": _plain(chart.y), "scale": chart.y_scale} | _ends(*limits)
+    y: dict[str, Any] = {"label": _plain(chart.y), "scale": chart.y_scale} | _ends(*limits)
     lines: list[dict[str, Any]] = []
     before: list[float | None] = []
     for line in chart.lines:
