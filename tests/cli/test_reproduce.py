@@ -155,17 +155,19 @@ def test_the_quick_scale_is_asked_for_with_three_seeds_and_both_presets(fedlsa, 
     assert asked[1] == (["fig1", "debiased"], [Scale("paper", 10, False, 10)])
 
 
-def test_the_display_has_a_row_per_experiment_and_the_panels_of_the_one_in_work():
-    from rich.console import Console
-
+def test_the_display_has_a_bar_per_experiment_and_says_what_is_in_work(monkeypatch):
     groups = {"fig1, paper: left": [2, 2], "fig1, paper: right": [1, 4], "fig2, paper: only": [0, 3]}
-    progress = RunProgress(groups, {}, "fig1, paper: right", updates=4e8, computed=3, spent={"simulate": [2, 2.0]})
-    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(reproduce_command.view(progress, 30))
-    lines = console.export_text().splitlines()
-    assert [line.split()[-1] for line in lines[:4]] == ["3/6", "2/2", "1/4", "0/3"]
-    assert "1 of 3 panels" in lines[4]
-    assert "M updates/s" in lines[4]
+    shown = {}
+    monkeypatch.setattr(
+        reproduce_command.Bars, "show", lambda _, what, done, total, row: shown.update({row: (what, done / total)})
+    )
+    with reproduce_command.display() as watch:
+        watch(RunProgress(groups, {}, "fig1, paper: right"))
+    assert shown == {
+        "fig1, paper": ("fig1, paper: right, 3 of 6 cells", 0.5),
+        "fig2, paper": ("fig2, paper, 0 of 3 cells", 0.0),
+        "all": ("all, 3 of 9 cells", 1 / 3),
+    }
     assert reproduce_command.duration(125) == "2 min 05 s"
 
 

@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from .. import checks, figures
+from ..engine.progress import bars
 from ..errors import ArgumentError
 from ..figures import theme
 from ..fitting import Fit, Prediction, Regression, Residuals, TDErrors, Value, WaldTest
@@ -23,7 +24,7 @@ from ..fitting.model_files import to_plain
 from ..fitting.table_files import DECIMAL_MARKS
 from ..fitting.tasks import COVARIANCES
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
-from .outputs import Outputs, number, print_all, print_json, stages, table
+from .outputs import Outputs, number, print_all, print_json, table
 from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE, site_files, size
 
 FIT_HELP = """Estimate one model from the files of all sites, with error bars.
@@ -117,8 +118,8 @@ def fit(
     arguments, wanted, sites = run.arguments, task(), site_files(files)
     if plot is not None:
         theme.matplotlib()  # now rather than after the work
-    with stages(shown=not quiet) as progress:
-        fitted = fit_sites(sites, wanted, progress=progress, **arguments)
+    with bars(shown=not quiet, transient=True) as made:
+        fitted = fit_sites(sites, wanted, progress=None if made is None else made.show, **arguments)
     fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)
     tests = [fitted.test(claims) for claims in test or ()]
     saved.save(out, fitted.save)

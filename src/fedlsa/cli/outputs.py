@@ -1,4 +1,4 @@
-"""What a command gives: files, one JSON object or tables on standard output; bars on standard error."""
+"""What a command gives: files, one JSON object or tables on standard output."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
-from rich.text import Text
 
 from .. import checks, figures
 from ..errors import ArgumentError, ResultFileError
@@ -152,37 +149,3 @@ def number(value: Any, digits: int = 3) -> str:
     if isinstance(value, str):
         return value
     return f"{value:,}" if isinstance(value, int) else "-" if math.isnan(value) else f"{value:.{digits}g}"
-
-
-class Speed(ProgressColumn):
-    """Agent updates per second, averaged over the last half minute."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed / 1e6:,.1f} M updates/s", style="progress.data.speed")
-
-
-@contextmanager
-def live_bar(text: str, *, shown: bool = True, updates: bool = True) -> Iterator[Callable[[float, float], None] | None]:
-    """A callback for `simulate` that draws a bar on standard error; None unless that is a terminal.
-
-    updates : whether what is counted are agent updates, whose speed means something
-    """
-    last = [Speed()] if updates else []
-    with stages(text, *last, TimeRemainingColumn(elapsed_when_finished=True), shown=shown, transient=False) as show:
-        yield None if show is None else lambda done, total: show(text, done, total)
-
-
-@contextmanager
-def stages(
-    text: str = "", *more: ProgressColumn, shown: bool = True, transient: bool = True
-) -> Iterator[Callable[[str, float, float], None] | None]:
-    """A callback for `fl.fit` that shows what is being done, on standard error; None unless that is a terminal."""
-    console = Console(file=sys.stderr)
-    if not shown or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.percentage:3.0f}%"))
-    with Progress(*columns, *(more or [TimeElapsedColumn()]), console=console, transient=transient) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total or None)

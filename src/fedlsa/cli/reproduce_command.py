@@ -1,27 +1,22 @@
 """The command `fedlsa reproduce`: the paper's experiments, their report, and a verdict per claim.
 
-While it computes it shows a live table on a terminal, and a line now and then elsewhere.
+While it computes it shows a bar per experiment on a terminal, and a line now and then elsewhere.
 """
 
 from __future__ import annotations
 
-import math
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
-from rich.text import Text
 
 from .. import checks, experiments
+from ..engine.progress import Bars
 from ..experiments import LocalExecutor, Outcome, Scale, Store, experiment, report
 from ..experiments.executor import FOLDERS, Cluster, Executor, RunProgress, Watch, processes
 from ..figures import theme
@@ -36,8 +31,6 @@ ENGINES = ("cpu", "cuda", "auto")
 SEEDS, QUICK_SEEDS = 10, 3
 INSTANCES, QUICK_INSTANCES = 10, 0
 MOST_PROCESSES = 4  # that compute and draw: each holds NumPy, Numba and matplotlib
-SECONDS_BETWEEN_TABLES, SECONDS_BETWEEN_LINES = 0.2, 10.0  # on a terminal, and elsewhere
-MOST_PANELS = 10  # of the experiment in work, shown at once
 REPRODUCE_EXAMPLES = (
     "fedlsa reproduce --quick",
     "fedlsa reproduce fig1 debiased --preset paper",
@@ -146,64 +139,26 @@ def print_verdicts(outcomes: list[Outcome]) -> None:
 
 @contextmanager
 def display() -> Iterator[Watch]:
-    """A function that shows the progress it is given, on standard error: a live table, or lines where nobody looks."""
-    console = Console(file=sys.stderr, highlight=False)
-    pause = SECONDS_BETWEEN_TABLES if console.is_terminal else SECONDS_BETWEEN_LINES
-    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-    last = time.monotonic()
+    """A function that shows its progress on standard error: a bar per experiment, or a line now and then."""
+    bars = Bars(lines=True)
 
     def watch(progress: RunProgress) -> None:
-        nonlocal last
-        if time.monotonic() - last < pause:
-            return
-        last = time.monotonic()
-        if live is None:
-            print(f"{progress.current}: {line(progress)}", file=sys.stderr, flush=True)
-        else:
-            live.update(view(progress, console.height), refresh=True)
+        counted: dict[str, list[int]] = {}
+        for group, found in progress.groups.items():
+            total = counted.setdefault(group.partition(": ")[0], [0, 0])
+            total[0], total[1] = total[0] + found[0], total[1] + found[1]
+        everything = [sum(column) for column in zip(*counted.values(), strict=True)]
+        for name, (done, total) in {**counted, "all": everything}.items():
+            what = progress.current if progress.current.startswith(f"{name}: ") else name
+            bars.show(f"{what}, {done} of {total} cells", done, total, name)
 
-    with live or nullcontext():
+    try:
         yield watch
-
-
-def line(progress: RunProgress) -> str:
-    """All of it in a line: cells, updates per second, time left."""
-    panels = progress.groups.values()
-    full = sum(done == total for done, total in panels)
-    parts = [f"{full} of {len(panels)} panels", f"{progress.computed} cells computed, {len(progress.waiting)} to go"]
-    if not math.isnan(progress.speed):
-        parts.append(f"{progress.speed / 1e6:,.0f} M updates/s")
-    if not math.isnan(progress.seconds_left):
-        parts.append(f"{duration(progress.seconds_left)} left")
-    return ", ".join(parts)
+    finally:
+        bars.close()
 
 
 def duration(seconds: float) -> str:
     """Minutes and seconds."""
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
-
-
-def view(progress: RunProgress, height: int) -> Group:
-    """A row per experiment; under the one in work, a row for each of its panels, as many as there is room for."""
-    panels: dict[str, list[tuple[str, int, int]]] = {}
-    for group, (done, total) in progress.groups.items():
-        name, _, panel = group.partition(": ")
-        panels.setdefault(name, []).append((panel, done, total))
-    at_work, _, panel_at_work = progress.current.partition(": ")
-    room = min(MOST_PANELS, max(0, height - len(panels) - 2))
-    table = Table(box=None, pad_edge=False, show_header=False)
-
-    def add(name: str, look: str, done: int, total: int) -> None:
-        bar = ProgressBar(total=max(total, 1), completed=done, width=24)
-        table.add_row(Text(name, look), bar, Text(f"{done}/{total}"))
-
-    for name, own in panels.items():
-        done, total = sum(p[1] for p in own), sum(p[2] for p in own)
-        add(name, "bold" if name == at_work else "dim" if done == total else "", done, total)
-        if name == at_work:  # the panels round the one in work
-            here = next((i for i, p in enumerate(own) if p[0] == panel_at_work), 0)
-            first = max(0, min(here - room // 2, len(own) - room))
-            for panel, done, total in own[first : first + room]:
-                add(f"  {panel}", "bold" if panel == panel_at_work else "", done, total)
-    return Group(table, Text(line(progress)))
+    rounded = round(seconds)
+    return f"{rounded} s" if rounded < 60 else f"{rounded // 60} min {rounded % 60:02d} s"

@@ -15,6 +15,7 @@ import typer
 from .. import engine, figures, results
 from ..algorithms import Algorithm
 from ..engine.checkpoints import partial_file, simulate_to_files
+from ..engine.progress import live_bar
 from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
 from ..figures.lines import COSTS, common_setting
@@ -24,7 +25,7 @@ from ..problems import Problem
 from ..results.sweeps import separate, stack
 from ..sampling import IID, Markov, Sampling
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
-from .outputs import Outputs, live_bar, number, print_all, print_json, table
+from .outputs import Outputs, number, print_all, print_json, table
 from .problem_options import ALL_METHODS, PROBLEM, count_or_list, described, sweep_axes
 
 if TYPE_CHECKING:

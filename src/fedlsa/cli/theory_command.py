@@ -15,13 +15,14 @@ import typer
 from .. import checks, figures, results
 from .. import theory as exactly
 from ..algorithms import METHODS, FedLSA, supporting
+from ..engine.progress import live_bar
 from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
 from ..figures.lines import names, start, start_words
 from ..results.result_files import CURVE_SUFFIXES
 from ..theory.planner import Plan
 from .options import AS_JSON, FORCE, App, Given, in_words_of, option, switch, takes
-from .outputs import Outputs, live_bar, number, print_all, print_json, table
+from .outputs import Outputs, number, print_all, print_json, table
 from .problem_options import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods, described
 
 if TYPE_CHECKING:

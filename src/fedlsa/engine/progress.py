@@ -1,10 +1,11 @@
-"""Progress of a long run: a function of (done, in all), or a bar on the terminal."""
+"""Progress of a long run: a function of (done, in all), or bars of rich's on the terminal, the only ones there are."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -12,25 +13,88 @@ from typing import Any, cast
 from .. import checks
 
 Progress = Callable[[float, float], None]
+SECONDS_BETWEEN_LINES = 10.0
 
 
-class Bar:
-    """A bar on standard error with updates per second and the time that is left; redrawn at most ten times a second."""
+class Bars:
+    """Bars of rich's on standard error, one for each row; without rich a line now and then.
 
-    def __init__(self) -> None:
-        self.start, self.last = time.monotonic(), 0.0
+    transient : whether they vanish in the end; updates : whether what is counted are agent updates, with their speed
+    lines : whether there are lines, too, where standard error is no terminal; else the bars as they are in the end
+    """
+
+    def __init__(self, *, transient: bool = False, updates: bool = False, lines: bool = False) -> None:
+        self.rows: dict[str, Any] = {}
+        self.last = time.monotonic()
+        try:
+            self.live = _rich_progress(transient, updates)
+        except ImportError:
+            self.live = None
+        if self.live is not None and (self.live.console.is_terminal or not lines):
+            self.live.start()
+            self.stop = weakref.finalize(self, self.live.stop)  # also where an error ends the work
+        else:
+            self.live, self.stop = None, None
+
+    def show(self, what: str, done: float, total: float, row: str = "") -> None:
+        """How far a row is, and what it is at."""
+        if self.live is None:
+            if time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
+                self.last = time.monotonic()
+                print(f"{what} {done / total:.0%}".strip(), file=sys.stderr, flush=True)
+            return
+        if row not in self.rows:
+            self.rows[row] = self.live.add_task(what, total=None)
+        self.live.update(self.rows[row], description=what, completed=done, total=total or None)
 
     def __call__(self, done: float, total: float) -> None:
-        now = time.monotonic()
-        if done < total and now - self.last < 0.1:
-            return
-        self.last, share, spent = now, min(1.0, done / total), now - self.start
-        bar = "█" * round(30 * share) + "·" * (30 - round(30 * share))
-        left = f"{spent * (1 - share) / share:.0f} s left" if 0 < share < 1 else f"{spent:.1f} s"
-        rate = done / spent / 1e6 if spent > 0 else 0.0
-        end = "\n" if done >= total else ""
-        sys.stderr.write(f"\r{bar} {100 * share:3.0f}%  {rate:6.1f} M updates/s  {left:<12}{end}")
-        sys.stderr.flush()
+        """As `simulate` calls it."""
+        self.show("", done, total)
+        if done >= total:
+            self.close()
+
+    def close(self) -> None:
+        """Draw them once more, and leave the terminal to others."""
+        if self.stop is not None:
+            self.stop()
+
+
+def _rich_progress(transient: bool, updates: bool) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        """Agent updates per second, averaged over the last half minute."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed or (task.elapsed and task.completed / task.elapsed)
+            return Text("" if speed is None else f"{speed / 1e6:,.1f} M updates/s", style="progress.data.speed")
+
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.percentage:3.0f}%"))
+    more = (*((Speed(),) if updates else ()), TimeRemainingColumn(elapsed_when_finished=True))
+    return RichProgress(*columns, *more, console=Console(file=sys.stderr), transient=transient)
+
+
+@contextmanager
+def bars(*, shown: bool = True, updates: bool = False, transient: bool = False) -> Iterator[Bars | None]:
+    """Bars while the body runs; None unless standard error is a terminal."""
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    made = Bars(transient=transient, updates=updates)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def live_bar(text: str, *, shown: bool = True, updates: bool = True) -> Iterator[Progress | None]:
+    """A callback for `simulate` that draws a bar; None unless standard error is a terminal."""
+    with bars(shown=shown, updates=updates) as made:
+        yield None if made is None else lambda done, total: made.show(text, done, total)
 
 
 def reporter(progress: Any) -> Progress | None:
@@ -38,7 +102,7 @@ def reporter(progress: Any) -> Progress | None:
     if progress is None or progress is False:
         return None
     if progress is True:
-        return Bar()
+        return Bars(updates=True)
     checks.callback("progress", progress)
     return cast(Progress, progress)
 
