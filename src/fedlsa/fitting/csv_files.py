@@ -144,12 +144,12 @@ def open_csv(name: str, path: Path, decimal: str | None) -> tuple[tuple[str, ...
 
 def _sure_mark(text: str) -> str:
     """The decimal mark that a number must have; none where it has no mark, or one that can be read in two ways."""
-    marks = [letter for letter in text if letter in ".,"]
-    if not marks or DOUBTFUL.fullmatch(text):
+    found = [letter for letter in text if letter in ".,"]
+    if not found or DOUBTFUL.fullmatch(text):
         return ""
-    if len(marks) > 1 and len(set(marks)) == 1:  # 1,234,567
-        return "." if marks[0] == "," else ","
-    return marks[-1]
+    if len(found) > 1 and len(set(found)) == 1:  # 1,234,567
+        return "." if found[0] == "," else ","
+    return found[-1]
 
 
 def _stream(path: Path, dialect: CsvDialect, check: bool = False, **convert: Any) -> Any:

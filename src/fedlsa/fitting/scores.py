@@ -5,24 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..checks import Floats, choice, integer
 from ..errors import ArgumentError, SiteDataError
 from .formulas import typed_labels
 from .lag_windows import PILOT, Bartlett, FirstResiduals, LogCosines, SlowCosines, choose_window, cosine_count
 from .rows import Piece
-from .sums import OwnEstimates, Systems
+from .sums import LEVERAGE_ONE, Solution, Systems
 from .tables import Codes, distinct, name_of
 from .tasks import CLUSTERED, COVARIANCES, SITES, Regression, Task
 
 POWERS = {"HC2": 0.5, "HC3": 1.0}  # of 1 - h
-LEVERAGE_ONE = 1e-9  # from 1: below it, what is left of a row or a cluster beside its own fit is a rounding error
-HELD = 2**20  # numbers of rows' products, and of clusters' systems, that are worked on at a time
+HELD = 2**20  # numbers of rows' products that are worked on at a time
 CLUSTER_BYTES = 2**30  # for the sums of all clusters
 
 
@@ -178,67 +175,6 @@ def join_pairs(found: Sequence[tuple[Codes, list[Any], Floats]]) -> ClusterPairs
     return ClusterPairs(sites, places, sums, list(codes))
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """A solution at which scores are taken: theta : (d,) with A theta = b, A : (d, d); or of each of N sites, with one
-    axis more. share : (N,), of each site's rows in A. A is symmetric but for value functions."""
-
-    theta: Floats
-    A: Floats
-    share: Floats
-
-    @cached_property
-    def root(self) -> Floats:
-        """Lower triangular, with A = root root^T."""
-        return np.asarray(np.linalg.cholesky(self.A), np.float64)
-
-    @cached_property
-    def whiten(self) -> Floats:
-        """The inverse of the root."""
-        return np.asarray(np.linalg.inv(self.root), np.float64)
-
-    def residuals(self, p: Piece) -> Floats:
-        """(n,)."""
-        if self.theta.ndim == 1:
-            return p.v @ self.theta - p.y
-        if p.is_coarse:
-            return np.concatenate([p.v[rows] @ self.theta[c] for c, rows in p.parts()]) - p.y
-        return np.einsum("nd,nd->n", p.v, p.each_row(self.theta)) - p.y
-
-    def leverages(self, p: Piece) -> Floats:
-        """(n,)."""
-        if self.theta.ndim == 1:
-            z = self.whiten @ p.u.T
-        elif p.is_coarse:
-            z = np.concatenate([self.whiten[c] @ p.u[rows].T for c, rows in p.parts()], axis=1)
-        else:
-            z = np.einsum("nij,nj->in", p.each_row(self.whiten), p.u)
-        return np.asarray(p.each_row(self.share) * np.einsum("in,in->n", z, z), np.float64)
-
-    def unit_scores(self, S: Floats, A: Floats | None, sites: Codes) -> tuple[Floats, NDArray[np.bool_]]:
-        """What units put into A theta - b : (k, d), whose squares are the meat, and which leave coefficients open.
-
-        S : (k, d) sums of scores times their shares. A : (k, d, d) the units' part of the system, times their shares,
-        for the jackknife: A (A - A_g)^-1 S; sites : (k,) of each unit, by whose solution it is
-        """
-        undetermined = np.zeros(len(S), np.bool_)
-        if A is None:
-            return S, undetermined
-        d, out = S.shape[1], np.empty_like(S)
-        for first in range(0, len(S), step := max(1, HELD // d**2)):
-            some = slice(first, first + step)
-            root, white = self.root, self.whiten
-            if self.theta.ndim > 1:
-                root, white = root[sites[some]], white[sites[some]]
-            left = np.eye(d) - white @ A[some] @ np.swapaxes(white, -1, -2)  # of A without the unit
-            heavy = np.flatnonzero(np.trace(left, axis1=1, axis2=2) < d - 0.5)  # others have eigenvalues above 1/2
-            lost = heavy[np.linalg.eigvalsh(left[heavy])[:, 0] < LEVERAGE_ONE]
-            undetermined[first + lost] = True
-            left[lost] = np.eye(d)
-            out[some] = (root @ np.linalg.solve(left, white @ S[some, :, None]))[:, :, 0]
-        return out, undetermined
-
-
 class ScoreSums:
     """Sums over the rows of N sites of the scores at a solution, as a kind of covariance needs them.
 
@@ -249,7 +185,7 @@ class ScoreSums:
     def __init__(
         self,
         kind: CovarianceKind,
-        at: Solved,
+        at: Solution,
         penalty: Floats,
         mean: Floats | None,
         window: Codes,
@@ -367,14 +303,13 @@ class ScorePass:
         """start : the first of the sites among all; systems, weights : of these sites; dropped : rows left out"""
         kind, A, theta, penalty = of.kind, of.A, of.theta, of.penalty
         N, self.of, self.kind, self.start, self.systems = len(systems.n), of, kind, start, systems
-        self.own = OwnEstimates.of(systems, not kind.values)
+        self.own = Solution.of_each(systems, not kind.values)
         self.window = np.full(N, -1 if kind.name == "HAC" and kind.lag is None else kind.lag or 0, np.int64)
         self._first, self._held = dict[int, list[Floats]](), np.zeros(N, np.int64)  # rows by which windows are chosen
         mean = systems.A @ theta - systems.b if kind.long_run else None
-        at, own = Solved(theta, A, weights / systems.mass), Solved(self.own.theta, self.own.A, 1 / systems.mass)
         sites = self.window, systems, systems.n + dropped
-        self.sums = ScoreSums(kind, at, penalty, mean, *sites)
-        self.own_sums = ScoreSums(kind.of_one_site, own, penalty, None, *sites)
+        self.sums = ScoreSums(kind, Solution(theta, A, weights / systems.mass), penalty, mean, *sites)
+        self.own_sums = ScoreSums(kind.of_one_site, self.own, penalty, None, *sites)
         self.clusters = None
         if kind.cluster is not None:
             d, jackknife = len(theta), kind.name == "HC3"

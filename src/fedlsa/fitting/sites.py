@@ -17,20 +17,9 @@ from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
 from ..problems.environments import dataset_log
 from ..problems.transitions import Log
+from . import tables
 from .table_files import DECIMAL_MARKS, files_of, open_file, open_split
-from .tables import (
-    DataTable,
-    MemoryTable,
-    check_unique,
-    declared_levels,
-    distinct,
-    is_categorical,
-    name_of,
-    pandas_categories,
-    refuse_index,
-    sites_by_label,
-    unlabelled_error,
-)
+from .tables import DataTable, MemoryTable, check_unique, distinct, name_of, sites_by_label
 from .tasks import Names, Regression, Task
 
 ONE = "a path, a table (a data frame or a mapping of columns), a tuple of arrays, a Log, or a Minari data set or its id"
@@ -149,7 +138,7 @@ def _split(table: MemoryTable, site: str) -> DataTable:
     codes, labels = distinct(table.column(site, True))
     lacking = codes < 0
     if lacking.any():
-        raise unlabelled_error(TABLE, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)
+        raise tables.unlabelled_error(TABLE, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)
     names, place = sites_by_label({k: name_of(label) for k, label in enumerate(labels)})
     codes = np.array([place[k] for k in range(len(labels))], np.int64)[codes]
     rows = np.argsort(codes, kind="stable")
@@ -203,8 +192,10 @@ def from_columns(name: str, table: Any) -> MemoryTable:
         if shape != shapes[first]:
             rule = f"{name}: all columns must have as many rows"
             raise SiteDataError(f"{rule}; {first!r} has {shapes[first][0]} and {column!r} has {shape[0]}")
-    typed = pandas_categories(getattr(frame.to_native(), "schema", None) if hasattr(frame, "to_native") else None)
-    declared = {c: declared_levels(v, c in typed) for c, v in columns.items() if is_categorical(v)}
+    typed = tables.pandas_categories(
+        getattr(frame.to_native(), "schema", None) if hasattr(frame, "to_native") else None
+    )
+    declared = {c: tables.declared_levels(v, c in typed) for c, v in columns.items() if tables.is_categorical(v)}
     rows = shapes[first][0]
     return MemoryTable(name=name, columns=names, sites=(name,), rows=rows, categories=declared, given=columns)
 
@@ -234,7 +225,7 @@ def _matrix_columns(site: str, what: str, values: Any, names: Names | None, defa
     if has_names(values):
         given = dict(from_columns(where, values).given)
         if names is None or isinstance(names, str):
-            refuse_index(where, list(given), "leave it out of the data frame (df[columns])")
+            tables.refuse_index(where, list(given), "leave it out of the data frame (df[columns])")
         if isinstance(names, str):
             return {c if c.startswith(names) else f"{names}_{c}": v for c, v in given.items()}
         if names is not None and set(names) != set(given):

@@ -7,7 +7,8 @@ axis the site's: solutions of all of them are found at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from .tasks import Regression, Task
 
 CONSTANT = 1e-15  # of a column's size: a spread below it is made of rounding errors
 SINGULAR = 1e-12  # of the largest singular value, rows and columns scaled to one size: below it are rounding errors
+HELD = 2**20  # numbers of matrices that are worked on at a time
+LEVERAGE_ONE = 1e-9  # from 1: below it, what is left of a row or a cluster beside its own fit is a rounding error
 OPEN = 1e-8  # of the largest part of an open direction: a coefficient with less of it is determined
 
 
@@ -262,30 +265,31 @@ class Systems:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnEstimates:
-    """What the rows of each site say of its own coefficients, also where they leave some of them open.
+class Solution:
+    """Where scores are taken: theta : (d,) with A theta = b, A : (d, d); or of each of N sites, with one axis more.
 
-    theta : (N, d) with A theta = b, A : (N, d, d) regular; free : (N, d, d), directions that the rows leave open, 0
-    beyond these; rank : (N,) how many coefficients, or combinations of them, they determine
-
-    For least squares A is the site's matrix and a multiple of the projection on what is open. Rows have no part in it,
-    so residuals, leverages, and whatever the rows determine are as they are without it.
+    share : (N,), of each site's rows in A. A is symmetric but for value functions
+    free : (N, d, d), directions that a site's rows leave open, 0 beyond these; rank : (N,) how many coefficients, or
+        combinations of them, they determine. For least squares A is then the site's matrix and a multiple of the
+        projection on what is open. Rows have no part in it, so residuals, leverages, and whatever the rows determine
+        are as they are without it
     """
 
     theta: Floats
     A: Floats
-    free: Floats
-    rank: Codes
+    share: Floats
+    free: Floats = field(default_factory=lambda: np.empty(0))
+    rank: Codes = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
-    def of(cls, s: Systems, least_squares: bool) -> OwnEstimates:
-        """Of each site; where it is not least squares, all is open or nothing."""
+    def of_each(cls, s: Systems, least_squares: bool) -> Solution:
+        """Of each site alone; where it is not least squares, all is open or nothing."""
         d = s.b.shape[1]
         if not least_squares:
             lost = singular(s.A)[:, None, None]
             A = np.where(lost, np.eye(d), s.A)
             theta = np.where(lost[:, 0], np.nan, np.linalg.solve(A, s.b[:, :, None])[:, :, 0])
-            return cls(theta, A, np.where(lost, np.eye(d), 0.0), np.where(lost[:, 0, 0], 0, d))
+            return cls(theta, A, 1 / s.mass, np.where(lost, np.eye(d), 0.0), np.where(lost[:, 0, 0], 0, d))
         diagonal = np.diagonal(s.A, axis1=1, axis2=2)
         scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         values, vectors = np.linalg.eigh(s.A * scale[:, :, None] * scale[:, None, :])
@@ -294,7 +298,58 @@ class OwnEstimates:
         added = left / scale[:, :, None]
         A = s.A + added @ added.transpose(0, 2, 1)
         theta = np.linalg.solve(A, s.b[:, :, None])[:, :, 0]
-        return cls(theta, A, scale[:, :, None] * left, d - is_open.sum(axis=1))
+        return cls(theta, A, 1 / s.mass, scale[:, :, None] * left, d - is_open.sum(axis=1))
+
+    @cached_property
+    def root(self) -> Floats:
+        """Lower triangular, with A = root root^T."""
+        return np.asarray(np.linalg.cholesky(self.A), np.float64)
+
+    @cached_property
+    def whiten(self) -> Floats:
+        """The inverse of the root."""
+        return np.asarray(np.linalg.inv(self.root), np.float64)
+
+    def residuals(self, p: Piece) -> Floats:
+        """(n,)."""
+        if self.theta.ndim == 1:
+            return p.v @ self.theta - p.y
+        if p.is_coarse:
+            return np.concatenate([p.v[rows] @ self.theta[c] for c, rows in p.parts()]) - p.y
+        return np.einsum("nd,nd->n", p.v, p.each_row(self.theta)) - p.y
+
+    def leverages(self, p: Piece) -> Floats:
+        """(n,)."""
+        if self.theta.ndim == 1:
+            z = self.whiten @ p.u.T
+        elif p.is_coarse:
+            z = np.concatenate([self.whiten[c] @ p.u[rows].T for c, rows in p.parts()], axis=1)
+        else:
+            z = np.einsum("nij,nj->in", p.each_row(self.whiten), p.u)
+        return np.asarray(p.each_row(self.share) * np.einsum("in,in->n", z, z), np.float64)
+
+    def unit_scores(self, S: Floats, A: Floats | None, sites: Codes) -> tuple[Floats, NDArray[np.bool_]]:
+        """What units put into A theta - b : (k, d), whose squares are the meat, and which leave coefficients open.
+
+        S : (k, d) sums of scores times their shares. A : (k, d, d) the units' part of the system, times their shares,
+        for the jackknife: A (A - A_g)^-1 S; sites : (k,) of each unit, by whose solution it is
+        """
+        undetermined = np.zeros(len(S), np.bool_)
+        if A is None:
+            return S, undetermined
+        d, out = S.shape[1], np.empty_like(S)
+        for first in range(0, len(S), step := max(1, HELD // d**2)):
+            some = slice(first, first + step)
+            root, white = self.root, self.whiten
+            if self.theta.ndim > 1:
+                root, white = root[sites[some]], white[sites[some]]
+            left = np.eye(d) - white @ A[some] @ np.swapaxes(white, -1, -2)  # of A without the unit
+            heavy = np.flatnonzero(np.trace(left, axis1=1, axis2=2) < d - 0.5)  # others have eigenvalues above 1/2
+            lost = heavy[np.linalg.eigvalsh(left[heavy])[:, 0] < LEVERAGE_ONE]
+            undetermined[first + lost] = True
+            left[lost] = np.eye(d)
+            out[some] = (root @ np.linalg.solve(left, white @ S[some, :, None]))[:, :, 0]
+        return out, undetermined
 
     def open_in(self, T: Floats) -> NDArray[np.bool_]:
         """(N, d): which entries of T theta the rows leave open."""

@@ -20,27 +20,10 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import MissingExtraError, SiteDataError
+from . import tables
 from .csv_files import CsvDialect, csv_batches, csv_numbers, explain_csv, open_csv
 from .formulas import typed_labels
-from .tables import (
-    NUMBERS,
-    Batch,
-    Codes,
-    DataTable,
-    Declared,
-    as_labels,
-    block_rows,
-    check_unique,
-    declared_levels,
-    distinct,
-    is_categorical,
-    name_of,
-    not_a_number,
-    pandas_categories,
-    show_value,
-    sites_by_label,
-    unlabelled_error,
-)
+from .tables import NUMBERS, Batch, Codes, DataTable, Declared, as_labels, block_rows, check_unique, distinct, name_of
 
 PARQUET, CSV = "a Parquet file", "a CSV file"
 KINDS = {".parquet": PARQUET, ".pq": PARQUET, ".csv": CSV, ".csv.gz": CSV, ".tsv": CSV, ".tsv.gz": CSV}
@@ -103,8 +86,8 @@ class DataFile:
                 if rows * len(columns) > GROUP:
                     yield from file.iter_batches(step, [g], list(columns), use_threads=False)
                 else:
-                    tables = (file.read_row_group(g, columns=[c], use_threads=False) for c in columns)
-                    yield RecordBatch.from_arrays([t.column(0).combine_chunks() for t in tables], list(columns))
+                    parts = (file.read_row_group(g, columns=[c], use_threads=False) for c in columns)
+                    yield RecordBatch.from_arrays([t.column(0).combine_chunks() for t in parts], list(columns))
 
     def number(self, batch: Any, n: int, column: str, start: int) -> NDArray[Any]:
         """A column of a batch as numbers : (n,)."""
@@ -120,7 +103,7 @@ class DataFile:
         try:
             return np.full(n, np.nan if text is None else float(text))
         except ValueError:
-            raise not_a_number(self.name, column, repr(text), start) from None
+            raise tables.not_a_number(self.name, column, repr(text), start) from None
 
     def label(self, batch: Any, n: int, column: str) -> NDArray[Any]:
         """A column of a batch as it is : (n,)."""
@@ -192,7 +175,7 @@ def open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None
     for file in files:
         _count_labels(file, site, counts)
     typed = typed_labels(label for label in counts if isinstance(label, str))
-    order, places = sites_by_label({label: name_of(typed.get(label, label)) for label in counts})
+    order, places = tables.sites_by_label({label: name_of(typed.get(label, label)) for label in counts})
     untyped = frozenset(c for f in files for c in f.columns if f.kind == CSV or c in f.fixed)
     return FileTable(
         name=files[0].name,
@@ -219,7 +202,7 @@ def _count_labels(file: DataFile, column: str, counts: dict[Any, int]) -> None:
         for label, count in zip(found, np.bincount(codes[~missing], minlength=len(found)).tolist(), strict=True):
             counts[label] = counts.get(label, 0) + count
     if lacking:
-        raise unlabelled_error(file.name, column, lacking, rows, first)
+        raise tables.unlabelled_error(file.name, column, lacking, rows, first)
     if not rows:
         raise SiteDataError(f"{file.name} must have at least one row; it has none")
 
@@ -282,12 +265,12 @@ def _open(name: str, path: Path, decimal: str | None) -> DataFile:
 def _open_parquet(file: DataFile) -> DataFile:
     with _parquet(file.path) as opened:
         schema, about = opened.schema_arrow, opened.metadata
-        typed = pandas_categories(schema)
-        categories: dict[str, Any] = {f.name: None for f in schema if f.name in typed or is_categorical(f)}
-        ordered = [f.name for f in schema if is_categorical(f) and (f.name in typed or f.type.ordered)]
+        typed = tables.pandas_categories(schema)
+        categories: dict[str, Any] = {f.name: None for f in schema if f.name in typed or tables.is_categorical(f)}
+        ordered = [f.name for f in schema if tables.is_categorical(f) and (f.name in typed or f.type.ordered)]
         if ordered and about.num_row_groups:  # a dictionary has its levels in the declared order
             group = opened.read_row_group(0, columns=ordered)
-            categories |= {c: declared_levels(group[c], True) for c in ordered}
+            categories |= {c: tables.declared_levels(group[c], True) for c in ordered}
         groups = tuple(about.row_group(g).num_rows for g in range(opened.num_row_groups))
         return replace(file, columns=tuple(schema.names), rows=about.num_rows, groups=groups, categories=categories)
 
@@ -314,7 +297,7 @@ def _from_arrow(site: str, column: str, values: Any, start: int) -> NDArray[Any]
         if not there.any():
             return np.full(len(values), np.nan)
         first = int(np.argmax(there))
-        raise not_a_number(site, column, f"{show_value(values[first].as_py())} ({kind})", start + first)
+        raise tables.not_a_number(site, column, f"{tables.show_value(values[first].as_py())} ({kind})", start + first)
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 

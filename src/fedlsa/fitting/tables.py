@@ -325,8 +325,13 @@ def listed(columns: Sequence[str]) -> str:
 
 def quoted(names: Sequence[str], which: Sequence[int]) -> str:
     """Some of the names in quotes, the last after "and"; of many the first."""
-    shown = [repr(names[j]) for j in which[:SHOWN]] + ([f"{len(which) - SHOWN} more"] if len(which) > SHOWN else [])
+    shown = _some([repr(names[j]) for j in which])
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _some(texts: list[str], what: str = "") -> list[str]:
+    """The first, and how many more there are of what."""
+    return texts if len(texts) <= SHOWN else [*texts[:SHOWN], f"{len(texts) - SHOWN} more {what}".rstrip()]
 
 
 def name_of(label: Any) -> str:
@@ -429,19 +434,17 @@ class MissingRows:
 
     def text(self, instead: str = "") -> str:
         """The sentence on the sites where values are missing; instead : what can be done."""
-        found = np.flatnonzero(self.incomplete).tolist()
-        about = [self.text_of(c) for c in found[:SHOWN]]
-        about += [f"{len(found) - SHOWN} more sites"] if len(found) > SHOWN else []
-        have, N = "has" if len(found) == 1 else "have", len(self.names)
+        found, N = np.flatnonzero(self.incomplete).tolist(), len(self.names)
+        have = "has" if len(found) == 1 else "have"
         what = f"{len(found):,} of {N:,} sites {have} missing values: " if N > 1 else "values are missing at "
-        return what + ", ".join(about) + instead
+        return what + ", ".join(_some([self.text_of(c) for c in found], "sites")) + instead
 
     def text_of(self, c: int) -> str:
         """Of one site."""
         columns = sorted(((-int(counts[c]), column) for column, (counts, _) in self.columns.items() if counts[c]))
-        about = [f"{column!r} {-k:,}, first in row {self.columns[column][1][c]:,}" for k, column in columns[:SHOWN]]
-        about += [f"{len(columns) - SHOWN} more columns"] if len(columns) > SHOWN else []
-        return f"{self.names[c]} in {self.incomplete[c]:,} of {self.rows[c]:,} rows ({'; '.join(about)})"
+        about = [f"{column!r} {-k:,}, first in row {self.columns[column][1][c]:,}" for k, column in columns]
+        some = "; ".join(_some(about, "columns"))
+        return f"{self.names[c]} in {self.incomplete[c]:,} of {self.rows[c]:,} rows ({some})"
 
 
 def drop_incomplete(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FedLSAError, NetworkError
-from ...fitting.covariance import PooledSystem, ScorePoint, convergence_notes, fields_of_fit, solution_point
+from ...fitting.covariance import ScorePoint, convergence_notes, fields_of_fit, solution_point
 from ...fitting.fitted import Fit, SiteReport
 from ...fitting.model_files import to_plain, typed_fields
 from ...fitting.tasks import Regression, Task
@@ -57,7 +57,7 @@ def _of_all_coefficients(with_: Inquiry, state: ServerState, terms: Agreement) -
     if state.dim > MOST_COEFFICIENTS:
         rule = f"sums of more than {MOST_COEFFICIENTS} coefficients are too long for a message"
         raise NetworkError(f"{rule}, and there are {state.dim}; errors_of names some")
-    system = PooledSystem.read(_sum(with_, Solve(**_common(state))), state.dim)
+    system = _sum(with_, Solve(**_common(state)))
     counts = np.array([*terms["rows"].values()]), np.array(terms["weights"])
     return solution_point(system, state.estimate, terms["names"], *counts), list(range(state.dim))
 
