@@ -170,13 +170,13 @@ def fit(
     names = data.coefficients
     A, theta = systems.solution(weights, names)
     _warn_of_lost_digits(A, isinstance(task, Value) or task.standardise)
-    determination = None if isinstance(task, Regression) else Determination(A, weights, systems.n)
+    determination = Determination(A, weights, systems.n) if isinstance(task, Value) else None
     kind, scores = _scores(data, "error bars", report, asked, systems, weights, (A, theta), determination)
-    if determination is None:  # columns that nearly determine one another have lost digits, which rows give back
-        theta = theta - np.linalg.solve(A, weights @ scores.mean)
-    else:
-        warn_of_logs(data.task, data.logs, names, data.names)
+    if isinstance(task, Value) and determination is not None:
+        warn_of_logs(task, data.logs, names, data.names)
         determination.warn(names)
+    else:  # columns that nearly determine one another have lost digits, which rows give back
+        theta = theta - np.linalg.solve(A, weights @ scores.mean)
     warn_of_errors(data.names, scores, asked, kind)
     spread = sandwiches(A, scores.meat)
     metric = metric_of(spread, theta, sandwiches(A, scores.independent))

@@ -293,7 +293,7 @@ def count_compared(known: Mask) -> int:
 
 def _comparable(known: Mask) -> tuple[int, Mask, int]:
     """How many sites can be compared, which coefficients some site determines, and Q's degrees of freedom."""
-    used = known.any(axis=0)
+    used = np.asarray(known.any(axis=0), np.bool_)
     return count_compared(known), used, int(known.sum() - used.sum())
 
 

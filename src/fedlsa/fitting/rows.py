@@ -141,8 +141,8 @@ def _value(task: Value, site: DataTable) -> Columns:
             if tail not in tails:
                 raise SiteDataError(f"{site.name} has {column!r} but no {task.next_state + tail!r} for the next state")
         after = [task.next_state + c.removeprefix(task.state) for c in before]
-    optional = (name if name in site.columns else None for name in (task.truncated, task.importance))
-    return Columns(tuple(before), tuple(after), task.reward, task.terminated, *optional)
+    cut, rho = (name if name in site.columns else None for name in (task.truncated, task.importance))
+    return Columns(tuple(before), tuple(after), task.reward, task.terminated, cut, rho)
 
 
 def _group(site: DataTable, task: Value, names: Names, others: Names, what: str) -> list[str]:
@@ -247,7 +247,7 @@ class LogFacts:
         """Of both, one after the other; between two pieces of a log nobody looks for breaks."""
         added = ("n", "terminated", "cut", "breaks", "nowhere", "mass", "squares")
         sums = {name: getattr(self, name) + getattr(later, name) for name in added}
-        ranges = {  # NaN stands for none
+        ranges: dict[str, Any] = {  # NaN stands for none
             name: np.stack([np.fmin(a[0], b[0]), np.fmax(a[1], b[1])])
             for name, a, b in (("states", self.states, later.states), ("following", self.following, later.following))
         }

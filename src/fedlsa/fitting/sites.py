@@ -192,9 +192,8 @@ def from_columns(name: str, table: Any) -> MemoryTable:
         if shape != shapes[first]:
             rule = f"{name}: all columns must have as many rows"
             raise SiteDataError(f"{rule}; {first!r} has {shapes[first][0]} and {column!r} has {shape[0]}")
-    typed = tables.pandas_categories(
-        getattr(frame.to_native(), "schema", None) if hasattr(frame, "to_native") else None
-    )
+    native = frame.to_native() if hasattr(frame, "to_native") else None
+    typed = tables.pandas_categories(getattr(native, "schema", None))
     declared = {c: tables.declared_levels(v, c in typed) for c, v in columns.items() if tables.is_categorical(v)}
     rows = shapes[first][0]
     return MemoryTable(name=name, columns=names, sites=(name,), rows=rows, categories=declared, given=columns)

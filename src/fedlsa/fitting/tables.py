@@ -468,6 +468,6 @@ def drop_incomplete(
     lacking = found.incomplete[here]
     if lacking.any() and not drop:
         raise MissingValuesError(found.text())
-    for c in np.flatnonzero((lacking > 0) & (lacking == found.rows[here])) + start:
+    for c in (np.flatnonzero((lacking > 0) & (lacking == found.rows[here])) + start).tolist():
         rule = f"{found.names[c]} must have a row without a missing value"
         raise SiteDataError(f"{rule}; values are missing at {found.text_of(c)}")
