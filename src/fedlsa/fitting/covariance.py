@@ -57,7 +57,7 @@ from ..theory.linear import smat, svec
 from .lag_windows import FirstResiduals
 from .rows import FeatureScale, Piece
 from .scores import CovarianceKind, ScorePass, SharedSolution, join_pairs
-from .sums import Solution, Systems, check_determined, penalty_of
+from .sums import SolvedSystem, Systems, check_determined, penalty_of
 from .tables import Codes
 from .tasks import SITES, Regression, Task
 
@@ -144,7 +144,7 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[Cova
         system = pairs.sums[:, 1 + 2 * d :].reshape(-1, d, d) if kind.name == "HC3" else None
         each, own_each = share[pairs.sites, None], 1 / mass[pairs.sites, None]
         S, M = each * pairs.sums[:, 1 : 1 + d], None if system is None else each[:, :, None] * system
-        at, own_at = Solution(theta, A, share), Solution(put(lambda one: one.own.theta), own_A, 1 / mass)
+        at, own_at = SolvedSystem(theta, A, share), SolvedSystem(put(lambda one: one.own.theta), own_A, 1 / mass)
         joined = pairs.joined(S)
         units, lost = at.unit_scores(joined, None if M is None else pairs.joined(M), np.zeros(clusters, np.int64))
         meat, meats = units.T @ units, _by_site(at.unit_scores(S, M, pairs.sites)[0], pairs.sites, N)

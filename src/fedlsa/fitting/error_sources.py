@@ -47,7 +47,7 @@ from .protocol import FitSettings, RunOutcome
 from .reading import FitProgress, PooledData
 from .rows import Piece
 from .scores import ClusterSums, CovarianceKind, join_pairs
-from .sums import Solution, Systems, singular
+from .sums import SolvedSystem, Systems, singular
 from .tables import Codes
 from .tasks import SITES
 
@@ -246,7 +246,7 @@ def site_reports(data: PooledData, estimate: Estimate, outcome: RunOutcome) -> t
     """How each site stands to the data's solution."""
     (T, t), metric, own, s = estimate.original, estimate.metric, estimate.systems, estimate.scores
     inverse, noise = np.linalg.inv(estimate.A), metric.largest_spread(outcome.variance)
-    alone = Solution.of_each(own, not estimate.kind.values)
+    alone = SolvedSystem.of_each(own, not estimate.kind.values)
     left_open = alone.open_in(T)
     both = left_open[:, :, None] | left_open[:, None, :]
     determined = np.where((alone.rank == len(t))[:, None], alone.theta, np.nan)

@@ -14,7 +14,7 @@ from ..errors import ArgumentError, SiteDataError
 from .formulas import typed_labels
 from .lag_windows import PILOT, Bartlett, FirstResiduals, LogCosines, SlowCosines, choose_window, cosine_count
 from .rows import Piece
-from .sums import LEVERAGE_ONE, Solution, Systems
+from .sums import LEVERAGE_ONE, SolvedSystem, Systems
 from .tables import Codes, distinct, name_of
 from .tasks import CLUSTERED, COVARIANCES, SITES, Regression, Task
 
@@ -185,7 +185,7 @@ class ScoreSums:
     def __init__(
         self,
         kind: CovarianceKind,
-        at: Solution,
+        at: SolvedSystem,
         penalty: Floats,
         mean: Floats | None,
         window: Codes,
@@ -303,12 +303,12 @@ class ScorePass:
         """start : the first of the sites among all; systems, weights : of these sites; dropped : rows left out"""
         kind, A, theta, penalty = of.kind, of.A, of.theta, of.penalty
         N, self.of, self.kind, self.start, self.systems = len(systems.n), of, kind, start, systems
-        self.own = Solution.of_each(systems, not kind.values)
+        self.own = SolvedSystem.of_each(systems, not kind.values)
         self.window = np.full(N, -1 if kind.name == "HAC" and kind.lag is None else kind.lag or 0, np.int64)
         self._first, self._held = dict[int, list[Floats]](), np.zeros(N, np.int64)  # rows by which windows are chosen
         mean = systems.A @ theta - systems.b if kind.long_run else None
         sites = self.window, systems, systems.n + dropped
-        self.sums = ScoreSums(kind, Solution(theta, A, weights / systems.mass), penalty, mean, *sites)
+        self.sums = ScoreSums(kind, SolvedSystem(theta, A, weights / systems.mass), penalty, mean, *sites)
         self.own_sums = ScoreSums(kind.of_one_site, self.own, penalty, None, *sites)
         self.clusters = None
         if kind.cluster is not None:

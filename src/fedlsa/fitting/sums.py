@@ -265,7 +265,7 @@ class Systems:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class SolvedSystem:
     """Where scores are taken: theta : (d,) with A theta = b, A : (d, d); or of each of N sites, with one axis more.
 
     share : (N,), of each site's rows in A. A is symmetric but for value functions
@@ -282,7 +282,7 @@ class Solution:
     rank: Codes = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
-    def of_each(cls, s: Systems, least_squares: bool) -> Solution:
+    def of_each(cls, s: Systems, least_squares: bool) -> SolvedSystem:
         """Of each site alone; where it is not least squares, all is open or nothing."""
         d = s.b.shape[1]
         if not least_squares:
