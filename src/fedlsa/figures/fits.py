@@ -61,7 +61,7 @@ def coefficients(
     about = f"coefficients of a fit to {len(fit.per_site)} sites with {100 * level:g}% intervals"
     if ax is not None:
         several = given_axes(ax, (1, 3))
-        _panels(several, fit, level, legend)
+        _draw_panels(several, fit, level, legend)
         several[0].set_label(about)
         if legend:
             several[0].legend()
@@ -76,7 +76,7 @@ def coefficients(
         left, right = figure.subfigures(1, 2, width_ratios=(3, 2))
         grid = right.add_gridspec(len(heights), 1, height_ratios=heights)
         main, *others = left.subplots(), *(right.add_subplot(grid[k]) for k in range(len(parts) + 1))
-        _panels([main, *others], fit, level, legend)
+        _draw_panels([main, *others], fit, level, legend)
         _finish(figure, main, legend, about)
     return figure
 
@@ -99,15 +99,15 @@ def _arrows(
             axes.plot(np.full(len(rows), edge), rows, mark, linestyle="none", clip_on=False, **style)
 
 
-def _panels(several: Sequence[Axes], fit: Any, level: float, legend: bool) -> None:
-    _coefficients(several[0], fit, level)
+def _draw_panels(several: Sequence[Axes], fit: Any, level: float, legend: bool) -> None:
+    _draw_coefficients(several[0], fit, level)
     if len(several) > 2:
-        _parts(several[1], fit.error)
+        _draw_error_parts(several[1], fit.error)
     if len(several) > 1:
-        _sites(several[-1], fit.per_site, legend)
+        _draw_sites(several[-1], fit.per_site, legend)
 
 
-def _coefficients(axes: Axes, fit: Any, level: float) -> None:
+def _draw_coefficients(axes: Axes, fit: Any, level: float) -> None:
     d, larger = len(fit.names), theme.stroke()
     theta, deviation = np.asarray(fit.theta), np.asarray(fit.standard_error)
     known = deviation[deviation > 0]
@@ -159,7 +159,7 @@ def _limits(interval: Floats, sites: Floats) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _parts(axes: Axes, error: dict[str, float]) -> None:
+def _draw_error_parts(axes: Axes, error: dict[str, float]) -> None:
     error = {name: value for name, value in error.items() if not np.isnan(value)}
     names, values = list(error), np.array(list(error.values()))
     row = np.arange(len(names))
@@ -180,7 +180,7 @@ def _parts(axes: Axes, error: dict[str, float]) -> None:
     axes.set_title("error / std. error", loc="left", pad=3)
 
 
-def _sites(axes: Axes, per_site: Any, legend: bool) -> None:
+def _draw_sites(axes: Axes, per_site: Any, legend: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     order = sorted(per_site, key=lambda s: -s.influence)
@@ -252,7 +252,7 @@ def forest(
     about = f"{coefficient} at {len(rows.names)} sites with {100 * level:g}% intervals; {rows.note}"
     if ax is not None:
         (axes,) = given_axes(ax, (1,), title)
-        _draw(axes, rows, title)
+        _draw_forest(axes, rows, title)
         axes.set_label(about)
         if legend:
             axes.legend()
@@ -262,7 +262,7 @@ def forest(
     with theme.new_figure(WIDTH) as (width, _, em):
         figure = theme.matplotlib().figure.Figure(figsize=(width, em * (1.5 + each * (N + 1.5))), layout="constrained")
         axes = figure.subplots()
-        _draw(axes, rows, title)
+        _draw_forest(axes, rows, title)
         _finish(figure, axes, legend, about)
     return figure
 
@@ -304,7 +304,7 @@ def _forest_limits(rows: ForestRows) -> tuple[float, float]:
     return float(low - room), float(high + room)
 
 
-def _draw(axes: Axes, rows: ForestRows, title: str | None) -> None:
+def _draw_forest(axes: Axes, rows: ForestRows, title: str | None) -> None:
     N, larger = len(rows.names), theme.stroke()
     low, high = _forest_limits(rows)
     row = np.arange(N)
@@ -326,7 +326,7 @@ def _draw(axes: Axes, rows: ForestRows, title: str | None) -> None:
                 _arrows(axes, (low, high), [group & (rows.low < low), group & (rows.high > high)], colour, 3.7)
     line = max(1.0, N / MAX_NAMED_SITES)  # the height of a line of text, in rows
     foot = N - 1 + 1.4 * line
-    _diamond(axes, rows.shared, foot, 0.34 * line)
+    _draw_diamond(axes, rows.shared, foot, 0.34 * line)
     axes.set_xlim(low, high)
     axes.set_ylim(foot + 0.7 * line, -0.8 * line)
     axes.grid(visible=False, axis="y")
@@ -336,7 +336,7 @@ def _draw(axes: Axes, rows: ForestRows, title: str | None) -> None:
     for text, i in zip(axes.get_yticklabels(), [*named, N], strict=True):
         text.set_color(SHARED_COLOUR if i == N else OUTLIER_COLOUR if rows.outlier[i] else theme.INK)
     if N <= WITH_NUMBERS:
-        _numbers(axes, rows, foot)
+        _write_numbers(axes, rows, foot)
     if N > MAX_NAMED_SITES:
         axes.set_ylabel(f"{N:,} sites")
     note = re.sub(r"\b\de-\d+", lambda small: power(float(small[0])), rows.note)
@@ -351,14 +351,14 @@ def _areas(weight: Floats, N: int, larger: float) -> Floats:
     return np.asarray(np.maximum(most * weight / weight.max(), most / 9))
 
 
-def _diamond(axes: Axes, interval: tuple[float, float, float], y: float, half: float) -> None:
+def _draw_diamond(axes: Axes, interval: tuple[float, float, float], y: float, half: float) -> None:
     """From one end of the shared interval to the other."""
     low, middle, high = interval
     axes.fill([low, middle, high, middle], [y, y - half, y, y + half], color=SHARED_COLOUR, linewidth=0, zorder=6,
               label="shared estimate")  # fmt: skip
 
 
-def _numbers(axes: Axes, rows: ForestRows, foot: float) -> None:
+def _write_numbers(axes: Axes, rows: ForestRows, foot: float) -> None:
     """Estimates with their intervals, right of the axes, with as many decimals as their errors ask for."""
     digits = 1 - int(np.floor(np.log10(np.median(rows.high - rows.low))))
     form = f".{max(digits, 0)}f" if -3 <= digits <= 6 else ".3g"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -336,13 +337,9 @@ def describe(results: Sequence[xr.Dataset]) -> str:
 
 def _sampling(text: str) -> str | None:
     """From the JSON text of a result, or from an exact curve's label such as "Markov(thin=3)"; None for i.i.d."""
-    if text.startswith("{"):
-        sampling = recipe.value(text)
-        kind, thin = str(sampling["name"]), int(sampling.get("thin", 1))
-    else:
-        kind, _, rest = text.partition("(thin=")
-        thin = int(rest.rstrip(")").partition(",")[0] or 1)
-    return None if kind == "IID" else f"{kind} sampling" + (f", every {_ordinal(thin)}" if thin > 1 else "")
+    kind, thin = re.search(r"Markov|Replay", text), re.search(r"thin\D+(\d+)", text)
+    every = f", every {_ordinal(int(thin[1]))}" if thin and thin[1] != "1" else ""
+    return f"{kind[0]} sampling{every}" if kind else None
 
 
 def _ordinal(n: int) -> str:
