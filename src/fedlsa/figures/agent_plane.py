@@ -23,7 +23,7 @@ from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, Sampling
 from . import theme
-from .drawing_checks import checked
+from .drawing_checks import check_options
 from .lines import Chart, ChartRows, Line
 from .matplotlib_figures import Drawn, draw_charts
 
@@ -219,7 +219,6 @@ def plane_words(plane: Plane) -> str:
 ARROW_LENGTH = 0.01  # of a panel's width: path that gives an arrow its direction; a shorter path gets none
 
 
-@checked
 def agent_paths(
     *paths: Paths,
     round: int = 1,
@@ -232,6 +231,7 @@ def agent_paths(
     paths : from `fedlsa.engine.paths.round_paths`, all on one problem (FedLSA and SCAFFLSA, say)
     round : the round whose inside is shown, 1 for the first
     """
+    check_options(title=title, legend=legend)
     runs = checked_paths(paths)
     round = checks.integer("round", round, at_least=1, at_most=min(p.rounds for p in runs))
     problem = runs[0].problem
@@ -245,7 +245,7 @@ def agent_paths(
     return draw_charts(
         ChartRows([charts], notes, panel),
         title=title,
-        legend="above" * legend,
+        legend="above" if legend else "",
         description=recipe.text([_description(p, round) for p in runs]),
         ax=ax,
     )
@@ -267,12 +267,12 @@ def _chart(p: Paths, plane: Plane, round: int, colours: Sequence[str], box: Box)
         label = f"agent {c + 1}" if few else "agents"
         size = {} if few else {"size": 4.0}
         lines.append(_point(solutions[c], label, hue, "own solution", **size))
-        lines.append(Line(*local[c].T, "", hue, "path" if few else "thin path"))
+        lines.append(_path(local[c], "", hue, "path" if few else "thin path"))
         far = np.flatnonzero(np.linalg.norm(local[c] - local[c, -1], axis=1) > ARROW_LENGTH * (box[1] - box[0]))
         if len(far):
-            lines.append(Line(*local[c, [far[-1], -1]].T, "", hue, "arrow"))
+            lines.append(_path(local[c, [far[-1], -1]], "", hue, "arrow"))
     theta = plane.project(p.theta)
-    lines.append(Line(*theta.T, "average", colour, "average"))
+    lines.append(_path(theta, "average", colour, "average"))
     lines.append(_point(theta[0], "start", colour, "point", marker="square", size=5.5))
     lines.append(_point(theta[round - 1], "round begins", colour, "open point"))
     lines.append(_point(theta[round], "round ends", colour, "point"))
@@ -282,8 +282,14 @@ def _chart(p: Paths, plane: Plane, round: int, colours: Sequence[str], box: Box)
         lines.append(
             _point(plane.project(end), "fixed point θ⋆ + bias", colour, "point", marker="filled cross", size=9.0)
         )
-    heading = {"title": method_heading(p), "title_colour": colour}
-    return Chart(lines, "", "", y_scale="linear", x_limits=box[:2], limits=box[2:], plane=True, **heading)
+    title = method_heading(p)
+    return Chart(
+        lines, "", "", title, "linear", "linear", limits=box[2:], x_limits=box[:2], title_colour=colour, plane=True
+    )
+
+
+def _path(points: Floats, label: str, colour: str, role: str) -> Line:
+    return Line(points[:, 0], points[:, 1], label, colour, role)
 
 
 def _point(at: Floats, label: str, colour: str, role: str, **style: Any) -> Line:

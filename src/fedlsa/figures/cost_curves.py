@@ -19,7 +19,7 @@ from ..results import recipe
 from ..results.recipe import require_result
 from ..results.result_files import checked_curves
 from . import theme
-from .drawing_checks import checked, checked_levels, checked_results
+from .drawing_checks import check_options, checked_levels, checked_results
 from .lines import (
     COSTS,
     ERROR,
@@ -54,7 +54,6 @@ SMALL_BAND = 1e-3  # of the smallest error: a part that ends below it is not see
 UNITS = {"bytes": 1, "kilobytes": 1e3, "megabytes": 1e6, "gigabytes": 1e9, "terabytes": 1e12}
 
 
-@checked
 def error_curves(
     results: xr.Dataset | Iterable[xr.Dataset],
     *,
@@ -77,6 +76,7 @@ def error_curves(
 
     A seed that diverges leaves the mean and is drawn on its own, with a cross where it leaves the figure.
     """
+    check_options(title=title, band=band, scale=scale, legend=legend)
     runs = checked_results(results)
     levels = checked_levels(bias, len(runs))
     checks.choice("x", x, COSTS)
@@ -95,13 +95,12 @@ def error_curves(
         ChartRows([[Chart(lines, COSTS[x], x_scale=scale, ceiling=ceiling)]], notes),
         title=title,
         heading=common_setting(runs),
-        legend="right" * legend,
+        legend="right" if legend else "",
         description=describe(runs),
         ax=ax,
     )
 
 
-@checked
 def exact_curves(
     curves: xr.Dataset | Iterable[xr.Dataset],
     *,
@@ -129,6 +128,7 @@ def exact_curves(
 
     A method that diverges leaves the figure at its top, and a note names it.
     """
+    check_options(title=title, band=band, scale=scale, legend=legend)
     exact = checked_curves(curves, ("mse", *EXACT_COSTS), ("method", "algorithm", "sampling", "moments"))
     levels = checked_levels(bias, len(exact), "curve")
     simulated = [] if runs is None else checked_results(runs, "runs")
@@ -174,7 +174,7 @@ def exact_curves(
         ChartRows([charts], notes, panel),
         title=title,
         heading=",  ".join([common_setting(exact), *_foundation(exact, simulated)]),
-        legend=("above" if split else "right") * legend,
+        legend=("above" if split else "right") if legend else "",
         description=recipe.text(origin | ({"runs": recipe.value(describe(simulated))} if simulated else {})),
         ax=ax,
     )
@@ -273,7 +273,6 @@ BOUND_ROLES = ("bound", "second bound")
 SAMPLED_ROUNDS = 24  # at which the mean of simulations is marked: more marks would hide the exact curve
 
 
-@checked
 def bound_and_curve(
     bounds: Bound | Sequence[Bound],
     exact: xr.Dataset | None = None,
@@ -295,6 +294,7 @@ def bound_and_curve(
     """
     from ..theory.bounds import Bound  # what is saved is drawn without it
 
+    check_options(title=title, band=band, scale=scale, legend=legend)
     drawn = checks.instances("bounds", bounds, Bound, "a bound of fedlsa.theory")
     _check_bounds(drawn, exact, result, x)
     data = [d for d in (result, exact) if d is not None]
@@ -334,7 +334,7 @@ def bound_and_curve(
         ChartRows([[chart]], _bound_notes(drawn, result, band, per_iteration)),
         title=title,
         heading=_heading(data[0]),
-        legend="above" * legend,
+        legend="above" if legend else "",
         description=describe([result]) if result is not None else recipe.text(dict(data[0].attrs)),
         ax=ax,
     )
@@ -397,7 +397,6 @@ def _check_bounds(drawn: Sequence[Any], exact: Any, result: Any, x: str) -> None
         require_result("result", result)
 
 
-@checked
 def trade_off(
     plans: Sequence[Plan], epsilon: float, *, title: str | None = None, legend: bool = True, ax: Axes | None = None
 ) -> Drawn:
@@ -407,6 +406,7 @@ def trade_off(
     """
     from ..theory.planner import Plan
 
+    check_options(title=title, legend=legend)
     epsilon = checks.real("epsilon", epsilon, above=0)
     plans = checks.instances("plans", plans, Plan, "a plan of fl.plan")
     note = "Mark: the fewest communications found with that many observations; the line holds it until the next mark."
@@ -417,7 +417,7 @@ def trade_off(
             f"What an RMSE of {epsilon:g} costs, by {', '.join(dict.fromkeys(p.basis for p in plans))}",
             *(start_words(named) for named in dict.fromkeys(p.start for p in plans) if named),
         ),
-        legend="above" * legend,
+        legend="above" if legend else "",
         description=f"trade-off for RMSE {epsilon:g}",
         ax=ax,
     )

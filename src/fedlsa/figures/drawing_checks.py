@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -18,34 +16,13 @@ from ..results.sweeps import separate
 
 SCALES = ("linear", "log")
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def checked(draw: Callable[P, R]) -> Callable[P, R]:
-    """A drawing function whose title, legend, command, scale, band and level have been checked before it begins."""
-    signature = inspect.signature(draw)
-    shared = [name for name in CHECKS if name in signature.parameters]
-
-    @functools.wraps(draw)
-    def check_and_draw(*args: P.args, **named: P.kwargs) -> R:
-        call = signature.bind(*args, **named)
-        call.apply_defaults()
-        for name in shared:
-            call.arguments[name] = CHECKS[name](call.arguments[name])
-        return draw(*call.args, **call.kwargs)
-
-    return check_and_draw
-
-
-def band(value: Any) -> tuple[float, float]:
-    """Two increasing quantiles."""
+def _check_band(value: Any) -> None:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or len(value) != 2:
         raise ArgumentTypeError(f"band must be two quantiles such as (0.1, 0.9); got {checks.show(value)}")
     low, high = (checks.real("band", q, at_least=0, at_most=1) for q in value)
     if low >= high:
         raise ArgumentError(f"band must be two increasing quantiles; got ({low:g}, {high:g})")
-    return low, high
 
 
 CHECKS: dict[str, Callable[[Any], Any]] = {
@@ -54,8 +31,14 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "command": lambda value: checks.instance("command", value, str | None, "text or None"),
     "scale": lambda value: checks.choice("scale", value, SCALES),
     "level": lambda value: checks.real("level", value, above=0, below=1),
-    "band": band,
+    "band": _check_band,
 }
+
+
+def check_options(**given: Any) -> None:
+    """Refuse a title, legend, command, scale, level or band that breaks its rule."""
+    for name, value in given.items():
+        CHECKS[name](value)
 
 
 def checked_results(results: Any, name: str = "results") -> list[xr.Dataset]:

@@ -19,7 +19,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from . import theme
-from .drawing_checks import checked
+from .drawing_checks import check_options
 from .lines import power
 from .matplotlib_figures import Drawn, given_axes, set_log_ticks
 
@@ -40,7 +40,6 @@ SITES = (("influence", "influence", "o", theme.METHODS["FedLSA"]), ("noise", "no
          ("finite_data", "finite data", "s", ESTIMATE_COLOUR))  # fmt: skip
 
 
-@checked
 def coefficients(
     fit: Any,
     *,
@@ -55,6 +54,7 @@ def coefficients(
     Dots behind a coefficient are the sites' own solutions, a triangle at the edge those further out. Coefficients of
     very different sizes are each divided by their standard error.
     """
+    check_options(level=level, legend=legend)
     missing = [name for name in FIT_FIELDS if not hasattr(fit, name)]
     if missing:
         raise ArgumentTypeError(f"fit must be what fl.fit returns; got {checks.show(fit)} without {', '.join(missing)}")
@@ -95,7 +95,12 @@ def _arrows(
     """A triangle at the left and at the right edge, in the rows of which something lies beyond it."""
     for edge, mark, rows in zip(limits, "<>", map(np.flatnonzero, beyond), strict=True):
         if len(rows):  # marks that are not there would still ask constrained layout for room
-            style = {"color": colour, "markersize": size * theme.stroke(), "markeredgewidth": 0, "zorder": 5}
+            style: dict[str, Any] = {
+                "color": colour,
+                "markersize": size * theme.stroke(),
+                "markeredgewidth": 0,
+                "zorder": 5,
+            }
             axes.plot(np.full(len(rows), edge), rows, mark, linestyle="none", clip_on=False, **style)
 
 
@@ -222,7 +227,6 @@ SAYS_LITTLE = 4.0  # times the typical interval: what is so long may leave the a
 ORDERS = ("given", "estimate")
 
 
-@checked
 def forest(
     fit: Any,
     coefficient: str,
@@ -243,6 +247,7 @@ def forest(
     together, are orange. Up to 60 sites are named; of more, those that stand out. A site that leaves the coefficient
     open has no row, and is counted in the note.
     """
+    check_options(level=level, title=title, legend=legend)
     found = fit.heterogeneity() if hasattr(fit, "heterogeneity") else fit
     if not hasattr(found, "stands_out"):
         raise ArgumentTypeError(f"fit must be what fl.fit returns, or its heterogeneity(); got {checks.show(fit)}")

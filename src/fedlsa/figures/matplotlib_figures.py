@@ -20,7 +20,7 @@ import numpy as np
 from .. import checks, files
 from ..errors import ArgumentError
 from . import theme
-from .drawing_checks import checked
+from .drawing_checks import check_options
 from .lines import OUT_OF_SIGHT, Chart, ChartRows, Line, error_limits, number
 
 if TYPE_CHECKING:
@@ -271,13 +271,13 @@ def set_log_ticks(axis: Axis) -> None:
         axis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
 
 
-@checked
 def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = None) -> None:
     """Write a figure as PNG, PDF or SVG, by the suffix of `path`.
 
     The file's metadata holds the figure's description (results, problem, seeds, versions) and `command`, what a reader
     types to draw it again, and no date.
     """
+    check_options(command=command)
     matplotlib = theme.matplotlib()
     checks.instance("figure", figure, matplotlib.figure.Figure, "a matplotlib figure")
     target, drawn = checks.path("path", path, SUFFIXES), io.BytesIO()
