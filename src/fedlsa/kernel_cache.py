@@ -19,7 +19,7 @@ from numba.core import serialize
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 # of the engine: every file with functions that cached functions of other files call
-CALLED: tuple[str, ...] = ("addresses.py", "cpu_record.py", "lanes.py", "random.py", "vectors.py")
+CALLED: tuple[str, ...] = ("random.py", "task_struct.py", "vectors.py")
 CALLED += ("cuda/gpu_draws.py", "cuda/gpu_steps.py", "cuda/gpu_threads.py")
 
 

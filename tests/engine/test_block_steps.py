@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.engine import reference
-from fedlsa.engine.jobs import make_job
-from fedlsa.engine.outcome_tables import outcome_tables
+from fedlsa.engine.jobs import RunOptions, make_job
 from fedlsa.engine.reference import BLOCK
 
 LENGTHS = [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5]
@@ -37,10 +36,10 @@ PROBLEMS = {
 
 def compared(problem, algorithm, rounds, sampling, seed=3):
     """Outcomes of one run, by single steps and by blocks."""
-    zero, outcomes = np.zeros(problem.dim), outcome_tables(problem, sampling)
-    arguments = {"seeds": [seed], "record": list(range(rounds + 1)), "dtype": "float64", "engine": "reference"}
-    job = make_job(problem, algorithm, rounds, sampling, outcomes, zero, None, arguments)
-    blocks = reference.block_steps(problem, sampling, outcomes, seed)
+    record = list(range(rounds + 1))
+    options = RunOptions([seed], np.zeros(problem.dim), sampling=sampling, record=record, engine="reference")
+    job = make_job(problem, algorithm, rounds, options)
+    blocks = reference.block_steps(problem, sampling, job.outcomes, seed)
     return reference.run_seed(job, seed), reference.run_seed(job, seed, blocks)
 
 

@@ -55,6 +55,7 @@ import numpy as np
 import fedlsa as fl
 from fedlsa.engine import cuda
 from fedlsa.engine.cuda import gpu_launch
+from fedlsa.engine.jobs import RunOptions
 from fedlsa.engine.simulation import prepare
 
 class Raising(fl.FedLSA):
@@ -65,7 +66,7 @@ class Raising(fl.FedLSA):
         theta[:] = mean
 
 def engine(problem, algorithm):
-    return prepare(problem, [algorithm], rounds=1, seeds=1, engine="auto").engine
+    return prepare(problem, [algorithm], 1, RunOptions(1, engine="auto"))[1].engine
 
 def wide(d):
     return fl.problems.from_observations([([1.0], np.eye(d)[None], np.ones((1, d)))])

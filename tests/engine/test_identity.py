@@ -8,8 +8,8 @@ from own_steps import OwnStepsSCAFFLSA
 from server_momentum import MomentumSCAFFLSA
 
 import fedlsa as fl
-from fedlsa.engine import addresses, cpu, cpu_tables
-from fedlsa.engine.simulation import prepare
+from fedlsa.engine import cpu, cpu_tables, task_struct
+from fedlsa.engine.jobs import RunOptions, make_job
 
 SEEDS = [5, 0, 2**63 + 5, 17, 9, 2, 31]
 
@@ -54,7 +54,7 @@ def test_tasks_of_one_job_write_into_nothing_that_they_share(problem_of, monkeyp
 
     def watch(tasks, threads, report):
         nonlocal looked
-        one, other = (task.record.arrays for task in tasks)
+        one, other = (task.struct.arrays for task in tasks)
         shared = {name: array.copy() for name, array in one.items() if np.shares_memory(array, other[name])}
         finish(tasks, threads, report)
         for name, before in shared.items():
@@ -73,8 +73,8 @@ def test_rounds_write_into_copies_also_of_large_arrays_that_are_aligned(monkeypa
     algorithm = fl.SCAFFLSA(0.1, 3, participants=15)  # as many lanes as chains
     expected = run(problem, algorithm, seeds=1, rounds=20)
     words, made = cpu.chain_words, []
-    monkeypatch.setattr(addresses, "COPIED_BYTES", 0)
-    monkeypatch.setattr(cpu, "chain_words", lambda *args: made.append(addresses.align(words(*args))) or made[-1])
+    monkeypatch.setattr(task_struct, "COPIED_BYTES", 0)
+    monkeypatch.setattr(cpu, "chain_words", lambda *args: made.append(task_struct.align(words(*args))) or made[-1])
     same(run(problem, algorithm, seeds=1, rounds=20), expected)
     assert made
 
@@ -162,8 +162,8 @@ def test_runs_cut_into_segments_give_the_same_bits(problem, algorithm, sampling,
 def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkeypatch):
     algorithm = fl.SCAFFLSA(0.3, 5)
     wide = run(problem, algorithm)
-    monkeypatch.setattr(cpu_tables, "register_lanes", lambda: 32)
-    assert cpu.shapes(prepare(problem, [algorithm]).jobs[0]) == (8, 2, 8)
+    monkeypatch.setattr(cpu_tables, "register_numbers", lambda: 32)
+    assert cpu.shapes(make_job(problem, algorithm, 9, RunOptions())) == (8, 2, 8)
     assert wide.identical(run(problem, algorithm))
 
 

@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numba import njit
 
-from fedlsa.engine import lanes
-from fedlsa.engine.addresses import align
-from fedlsa.engine.cpu_record import AGENT, BLOCK, KEY_HIGH, KEY_LOW, WORDS
+from fedlsa.engine import cpu_steps
 from fedlsa.engine.random import (
     LENGTH,
     OBSERVATION,
@@ -23,6 +21,7 @@ from fedlsa.engine.random import (
     uniforms,
     words,
 )
+from fedlsa.engine.task_struct import AGENT, BLOCK, KEY_HIGH, KEY_LOW, WORDS, align
 from fedlsa.engine.vectors import load, store
 
 
@@ -94,17 +93,17 @@ def test_uniforms_lie_in_the_unit_interval_and_hold_53_bits_of_their_block():
 
 @pytest.mark.parametrize("wide", [True, False], ids=["64-bit lanes", "32-bit lanes"])
 def test_sixteen_lanes_draw_the_words_that_each_would_draw_alone(wide, monkeypatch):
-    monkeypatch.setattr(lanes, "WIDE", wide)
+    monkeypatch.setattr(cpu_steps, "WIDE", wide)
 
     @njit
     def run(held, n, ahead, keys, out):
-        lanes.round_keys(keys, held, n - 16, n)
-        lanes.random_words(out, keys, held, n - 16, n, ahead)
+        cpu_steps.round_keys(keys, held, n - 16, n)
+        cpu_steps.random_words(out, keys, held, n - 16, n, ahead)
 
     g, n = np.random.default_rng(0), 20
     held = g.integers(0, 2**31, (len(WORDS), n), dtype=np.uint64).astype(np.uint32)
     out = np.empty((16, 16), np.uint32)
-    run(held.ravel(), n, 3, align(np.empty(lanes.KEY_WORDS, np.uint32)), out.ravel())
+    run(held.ravel(), n, 3, align(np.empty(cpu_steps.KEY_WORDS, np.uint32)), out.ravel())
     for lane in range(16):
         block, agent, low, high = (int(held[row, n - 16 + lane]) for row in (BLOCK, AGENT, KEY_LOW, KEY_HIGH))
         assert out[12:, lane].tolist() == words(low | high << 32, agent, OBSERVATION, 4 * (block + 3), 4).tolist()
@@ -113,7 +112,7 @@ def test_sixteen_lanes_draw_the_words_that_each_would_draw_alone(wide, monkeypat
 @njit
 def picks(word, entry, shift):
     out = np.empty(16, np.uint32)
-    store(out, 0, lanes.pick(load(word, 0, 16), load(entry, 0, 16), load(shift, 0, 16)))
+    store(out, 0, cpu_steps.pick(load(word, 0, 16), load(entry, 0, 16), load(shift, 0, 16)))
     return out
 
 

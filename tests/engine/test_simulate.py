@@ -11,8 +11,8 @@ from numba import float64, int64
 
 import fedlsa as fl
 from fedlsa.engine import cpu, cpu_tables, outcome_tables, progress
-from fedlsa.engine.addresses import FieldRecord
-from fedlsa.engine.simulation import ENGINES
+from fedlsa.engine.jobs import ENGINES
+from fedlsa.engine.task_struct import TaskStruct
 from fedlsa.errors import ArgumentError, ArgumentTypeError, DivergenceWarning, FedLSAError, UnknownNameError
 
 N, D = 5, 8
@@ -410,7 +410,7 @@ def test_a_result_knows_how_to_make_itself_again(problem, algorithm, changes, tm
 
 
 def test_a_record_stores_numbers_by_the_kind_of_their_field():
-    record = FieldRecord({"count": int64, "radius": float64, "list": (float64,)})
+    record = TaskStruct({"count": int64, "radius": float64, "list": (float64,)})
     record.put(count=np.int64(3), radius=2, list=np.ones(2))
     assert record.words[0] == 3
     assert record.words.view(np.float64)[1] == 2.0

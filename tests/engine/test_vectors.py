@@ -9,7 +9,6 @@ from numba import njit
 from fedlsa.engine.vectors import (
     add_rows,
     align_stack,
-    anew,
     convert,
     first_lane,
     fma,
@@ -17,6 +16,7 @@ from fedlsa.engine.vectors import (
     gather,
     integers,
     load,
+    load_again,
     look_up,
     rows,
     rows_of_seeds,
@@ -107,7 +107,7 @@ def test_integers_and_look_up_give_tuples():
     @njit
     def run(index, table):
         k = integers(index, 1, 2)
-        return k, look_up(table, anew(k), 2, 1)
+        return k, look_up(table, load_again(k), 2, 1)
 
     index = np.array([9, 4, 11, 9], np.uint32)
     k, found = run(index, U)

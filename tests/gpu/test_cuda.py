@@ -214,7 +214,7 @@ def test_a_grid_gives_what_each_run_gives_alone_also_where_memory_is_short(monke
     for one, other in zip(together, alone, strict=True):
         np.testing.assert_allclose(one["theta"], other["theta"], rtol=0, atol=1e-12)
     parts = []
-    monkeypatch.setattr(gpu_launch, "_run_together", lambda jobs, report: parts.append(len(jobs)) or [None] * len(jobs))
+    monkeypatch.setattr(gpu_launch, "_run_at_once", lambda jobs, report: parts.append(len(jobs)) or [None] * len(jobs))
     jobs = [_job(p, a) for p in problems for a in methods]
     one = sum(gpu_launch._bytes(jobs[0]))
     monkeypatch.setattr(gpu_launch, "_free", lambda: int(1.2 * one))
@@ -228,11 +228,8 @@ def test_a_grid_gives_what_each_run_gives_alone_also_where_memory_is_short(monke
 
 def _job(problem, algorithm):
     from fedlsa.engine import jobs
-    from fedlsa.engine.outcome_tables import outcome_tables
 
-    outcomes = outcome_tables(problem, fl.IID())
-    arguments = {"seeds": [0], "record": 2, "dtype": "float64", "engine": "cuda"}
-    return jobs.make_job(problem, algorithm, 2, fl.IID(), outcomes, None, None, arguments)
+    return jobs.make_job(problem, algorithm, 2, jobs.RunOptions(1, record=2, engine="cuda"))
 
 
 class Halfway(fl.SCAFFLSA):

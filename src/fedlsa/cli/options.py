@@ -1,6 +1,6 @@
 """Options of commands are derived: types and defaults are those of the function they are for, words come from a table.
 
-    RUN = Options(simulate_grid, {"Run": {"rounds": "Communications T.", "threads": "By default all cores."}})
+    RUN = Options(simulate, {"Run": {"rounds": "Communications T.", "threads": "By default all cores."}})
 
     @takes(run=RUN)
     def simulate(run: Given, quiet: bool = switch("--quiet", "No table.")) -> None:

@@ -52,7 +52,7 @@ RUN_WORDS: Words = {
     "threads": "By default all cores.",
     "record": Option("Rounds to keep: how many (200), or which (0,10,100).", kind=str, read=count_or_list),
 }
-RUN = Options(engine.simulate_grid, {"Run": RUN_WORDS})
+RUN = Options(engine.simulate, {"Run": RUN_WORDS})
 app = App()
 
 

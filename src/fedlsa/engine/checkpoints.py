@@ -23,7 +23,7 @@ from ..errors import ArgumentError, ResultFileError
 from ..problems import Problem
 from ..results import recipe
 from ..results.dataset import append_rounds
-from .jobs import Job, RunState
+from .jobs import Job, RunOptions, RunState
 from .progress import Progress
 from .simulation import prepare, result_of, run_jobs, warn_of_divergence
 
@@ -72,14 +72,14 @@ def resume(
     if checks.integer("rounds", rounds, at_least=1) <= done:
         raise ArgumentError(f"rounds must be above {done}, those that are done; got {rounds}")
     new = _new_rounds(record, done, rounds)
-    given |= {"rounds": rounds, "record": [*result["rounds"].values.tolist(), *new]}
+    given |= {"record": [*result["rounds"].values.tolist(), *new]}
     given |= {"engine": given["engine"] if engine is None else engine, "threads": threads, "progress": progress}
-    work = prepare([given.pop("problem")], [given.pop("algorithm")], **given)
-    job = rest_of(work.jobs[0], result, done)
-    ended = run_jobs([job], work)
-    whole = append_rounds(result, result_of(job, ended[0], work.keep))
-    warn_of_divergence([(job.problem, job.algorithm)], job.sampling, [whole])
-    return whole
+    del given["rounds"]
+    work, options = prepare(given.pop("problem"), [given.pop("algorithm")], rounds, RunOptions(**given))
+    job = rest_of(work[0], result, done)
+    longer = append_rounds(result, result_of(job, *run_jobs([job], options)))
+    warn_of_divergence([(job.problem, job.algorithm)], job.sampling, [longer])
+    return longer
 
 
 def _new_rounds(record: int | Sequence[int], done: int, rounds: int) -> list[int]:
@@ -103,8 +103,8 @@ def rest_of(job: Job, result: xr.Dataset, done: int) -> Job:
             f"result must hold all {S} seeds of its run in their order, {checks.show(seeds)}; "
             f"got {checks.show(result['seed'].values.tolist())}"
         )
-    held = {name: dims for name, dims in results.STATE.items() if name in result}
-    parts = {name.removeprefix("state_"): result[name].transpose(*dims).values for name, dims in held.items()}
+    state_dims = {name: dims for name, dims in results.STATE.items() if name in result}
+    parts = {name.removeprefix("state_"): result[name].transpose(*dims).values for name, dims in state_dims.items()}
     parts.setdefault("memory", np.zeros((S, 0, d)))
     state = RunState(**parts, rounds=np.full(S, done), diverged_at=result["diverged_at"].values)
     k, states = len(job.algorithm.server()[1]), job.outcomes.length[job.problem.assignment]
@@ -122,41 +122,42 @@ def partial_file(path: Path) -> Path:
 
 
 def simulate_to_files(
-    problem: Any, algorithms: Any, files: Sequence[Path], *, replaces: bool = False, **arguments: Any
+    problem: Any, algorithms: Any, files: Sequence[Path], *, rounds: Any, replaces: bool = False, **given: Any
 ) -> list[xr.Dataset]:
     """What `simulate_grid` gives, kept beside `files`, one per result, as it comes; a later call goes on.
 
     replaces : whether partial files of other runs are replaced; else they are an error. The caller writes the results
     themselves, and then removes the partial files.
     """
-    grid = prepare(problem, algorithms, **arguments)
+    jobs, options = prepare(problem, algorithms, rounds, RunOptions(**given))
     kept = [partial_file(path) for path in files]
-    so_far = [_read(job, path, replaces) for job, path in zip(grid.jobs, kept, strict=True)]
+    so_far = [_read(job, path, replaces) for job, path in zip(jobs, kept, strict=True)]
     left = [
         job if r is None else rest_of(job, r, int(r["communications"][0, -1]))
-        for job, r in zip(grid.jobs, so_far, strict=True)
+        for job, r in zip(jobs, so_far, strict=True)
     ]
-    total, updates = sum(job.updates_per_round * job.rounds for job in left), FIRST_UPDATES[grid.engine]
+    total, updates = sum(job.updates_per_round * job.rounds for job in left), FIRST_UPDATES[options.engine]
     while waiting := [i for i, job in enumerate(left) if job.start.first < job.rounds]:
-        parts = [_part(grid.jobs[i], left[i], updates / len(waiting)) for i in waiting]
-        report = _whole(grid.report, total - sum(job.updates for job in left), sum(job.updates for job in parts), total)
+        parts = [_part(jobs[i], left[i], updates / len(waiting)) for i in waiting]
+        done, of_part = total - sum(job.updates for job in left), sum(job.updates for job in parts)
+        report = _whole_progress(options.progress, done, of_part, total)
         clock = time.monotonic()
-        ended = run_jobs(parts, grid._replace(report=report))
+        ended = run_jobs(parts, replace(options, progress=report))
         ran = time.monotonic() - clock
         for i, part, outcome in zip(waiting, parts, ended, strict=True):
-            whole, before = result_of(part, outcome, part.arguments["keep"]), so_far[i]
-            if before is not None:
-                asked = np.isin(before["rounds"], grid.jobs[i].recorded)  # not the end of a part
-                whole = append_rounds(before.isel(rounds=asked), whole)
-            so_far[i] = whole
-            left[i] = grid.jobs[i].after(outcome.state)
+            longer, earlier = result_of(part, outcome), so_far[i]
+            if earlier is not None:
+                asked = np.isin(earlier["rounds"], jobs[i].recorded)  # not the end of a part
+                longer = append_rounds(earlier.isel(rounds=asked), longer)
+            so_far[i] = longer
+            left[i] = jobs[i].after(outcome.state)
             if part.rounds < left[i].rounds:
                 kept[i].parent.mkdir(parents=True, exist_ok=True)
-                results.save(whole.assign_attrs({PART_OF: _identity(grid.jobs[i])}), kept[i])
+                results.save(longer.assign_attrs({PART_OF: _identity(jobs[i])}), kept[i])
         wanted = max(SECONDS, WRITING * (time.monotonic() - clock - ran))
         updates *= min(10.0, max(0.1, wanted / max(1e-3, ran)))
     out = [r for r in so_far if r is not None]
-    warn_of_divergence([(job.problem, job.algorithm) for job in grid.jobs], grid.jobs[0].sampling, out)
+    warn_of_divergence([(job.problem, job.algorithm) for job in jobs], options.sampling, out)
     return out
 
 
@@ -198,10 +199,10 @@ def _part(job: Job, rest: Job, updates: float) -> Job:
     keep = [*(name for name in job.arguments["keep"] if name != "state"), "state"]
     # its last round too, or a result might have none
     record, new = (np.union1d(known[known <= until], until) for known in (job.recorded, rest.recorded))
-    own = dict(job.arguments, rounds=until, record=record.tolist(), keep=keep)
-    return replace(rest, rounds=until, recorded=new, arguments=own)
+    part_arguments = dict(job.arguments, rounds=until, record=record.tolist(), keep=keep)
+    return replace(rest, rounds=until, recorded=new, arguments=part_arguments)
 
 
-def _whole(report: Progress | None, before: float, of_part: float, total: float) -> Progress | None:
+def _whole_progress(report: Progress | None, before: float, of_part: float, total: float) -> Progress | None:
     """Progress of a part as that of the whole."""
     return None if report is None else lambda done, all_: report(before + of_part * done / all_, total)

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from ..problems import Dense
 from ..sampling import Markov
 from . import cpu_kernel
-from .addresses import YIELDS, FieldRecord
-from .cpu_record import BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, FIELDS, LANES, MEMBER, OFFSET, SLOT
 from .cpu_tables import chain_order, chain_words, kernels, observation_tables, shapes
 from .hooks import apply_server_step, compiled_hook, failure, parameters
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import chain_states
 from .progress import Progress, notice
 from .schedule import Schedule, schedule
+from .task_struct import BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, FIELDS, GROUP, MEMBER, OFFSET, SLOT, YIELDS, TaskStruct
 
 Integers = NDArray[np.int64]
 MOST_CHAINS = 2048  # agents times seeds in a task: their parameters then stay in the second-level cache
@@ -42,7 +41,7 @@ ABANDONED = 2**62  # rounds: who waits for them to be served waits no longer
 class CpuTask:
     """A job, or some seeds of one, ready to go: `advance` does the next segment of rounds."""
 
-    record: FieldRecord
+    struct: TaskStruct
 
     def __init__(self, job: Job, tables: dict[str, Any], like: CpuTask | None = None) -> None:
         """like : a task of as many other seeds of the same job, from which it takes what does not depend on them."""
@@ -50,26 +49,26 @@ class CpuTask:
             self._lay_out(job, tables)
         else:
             vars(self).update(vars(like))
-            self.record = like.record.copy()
-        R, D, record = len(job.seeds), self.D, self.record
+            self.struct = like.struct.copy()
+        R, D, struct = len(job.seeds), self.D, self.struct
         self.job, self.done, self.received = job, job.start.first, int(job.start.received[0])
         self.observed = np.zeros(len(job.recorded), np.int64)
-        words = chain_words(job, *self.lane_order)
+        words = chain_words(job, *self.chain_order_padded)
         # copies, since rounds write into them: `put` keeps a large array that happens to be aligned as it is
-        record.put(lanes=words[:, : self.lanes].copy(), chains=words[:, : job.problem.n_agents].copy())
-        record.put(weights=self.weights.copy())
-        record.put(drawn=np.zeros(self.drawn, np.uint32), record=np.zeros(len(job.recorded) * R * D + LANES))
+        struct.put(draw_state=words[:, : self.chains].copy(), all_draw_state=words[:, : job.problem.n_agents].copy())
+        struct.put(weights=self.weights.copy())
+        struct.put(drawn=np.zeros(self.drawn, np.uint32), recorded=np.zeros(len(job.recorded) * R * D + GROUP))
         self._put_parameters()
-        record.put(
-            marks=np.zeros(3, np.int64),
+        struct.put(
+            cursors=np.zeros(3, np.int64),
             counters=np.zeros(MEMBER * (self.groups + 2), np.int64),
             diverged=job.start.diverged_at.copy(),
             failed=np.zeros(R, np.int64),
             squares=np.zeros(R),
         )
         if 0 in job.recorded[:1]:
-            record.arrays["record"][: R * D] = record.arrays["theta"][: R * D]
-            record.arrays["marks"][2] = 1
+            struct.arrays["recorded"][: R * D] = struct.arrays["theta"][: R * D]
+            struct.arrays["cursors"][2] = 1
 
     def _lay_out(self, job: Job, tables: dict[str, Any]) -> None:
         """What is the same for all tasks of a job that have as many seeds."""
@@ -79,60 +78,61 @@ class CpuTask:
         self.updates_per_round = job.updates_per_round
         self.groups, self.work = round_work(job, R)
         self.most_members = most_members(self.groups, self.work)
-        self.lanes = lanes = self.groups * LANES
+        self.chains = chains = self.groups * GROUP
         self.agent, self.seed = chain_order(N, R)
-        spare = (0, max(0, lanes - N * R))  # idle lanes
-        agent, seed = self.lane_order = np.pad(self.agent, spare, constant_values=N - 1), np.pad(self.seed, spare)
+        idle = (0, max(0, chains - N * R))  # idle chains
+        agent, seed = self.chain_order_padded = np.pad(self.agent, idle, constant_values=N - 1), np.pad(self.seed, idle)
         ahead = m == N and self.updates_per_round <= MOST_DRAWN_AHEAD * N * R and not job.agents_differ
-        stride = lanes + LANES if ahead else LANES  # one more, so that steps do not stand at multiples of a page
-        room = int(np.clip(131072 // lanes, 16, DRAWN_AT_ONCE)) if ahead else DRAWN_AT_ONCE
+        stride = chains + GROUP if ahead else GROUP  # one more, so that steps do not stand at multiples of a page
+        room = int(np.clip(131072 // chains, 16, DRAWN_AT_ONCE)) if ahead else DRAWN_AT_ONCE
         self.drawn = room * stride * ahead + FETCHED_AHEAD
-        record = self.record = FieldRecord(FIELDS)
-        record.put(**tables, slots=job.outcomes.slots, successor=job.outcomes.successor)
-        record.put(dim=p.dim, D=self.D, seeds=R, agents=N, participants=m, groups=self.groups, whole=m // LANES * R)
-        record.put(ahead=int(ahead), room=room, stride=stride, radius=float(a.projection or 0))
-        record.put(average_after=-1 if a.average_after is None else a.average_after)
-        record.put(parameters=parameters(a), parameter_count=len(parameters(a)), blocks=len(job.server.change))
-        record.put(recorded_rounds=np.append(job.recorded, -1), start=seed[:lanes] * self.D)
-        self.weights = np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes]
+        struct = self.struct = TaskStruct(FIELDS)
+        struct.put(**tables, slots=job.outcomes.slots, successor=job.outcomes.successor)
+        struct.put(dim=p.dim, D=self.D, seeds=R, agents=N, participants=m)
+        struct.put(groups=self.groups, full_groups=m // GROUP * R)
+        struct.put(ahead=int(ahead), room=room, stride=stride, radius=float(a.projection or 0))
+        struct.put(average_after=-1 if a.average_after is None else a.average_after)
+        struct.put(parameters=parameters(a), parameter_count=len(parameters(a)), blocks=len(job.server.change))
+        struct.put(recorded_rounds=np.append(job.recorded, -1), start=seed[:chains] * self.D)
+        self.weights = np.append(p.weights[agent[: N * R]], np.zeros(chains))[:chains]
         if m < N:
-            record.put(all_weights=p.weights)
+            struct.put(all_weights=p.weights)
 
     def _put_parameters(self) -> None:
         """Rows of parameters, with room at their ends for vectors that begin in the last row."""
-        job, record, D, lanes = self.job, self.record, self.D, self.lanes
+        job, struct, D, chains = self.job, self.struct, self.D, self.chains
         (N, dim), R, dtype = (job.problem.n_agents, job.problem.dim), len(job.seeds), job.dtype
 
         def rows(n: int, kind: str = "float64") -> NDArray[Any]:
-            return np.zeros(n * D + LANES, kind)
+            return np.zeros(n * D + GROUP, kind)
 
         partial, begin = job.participants < N, job.start
-        theta, running, shift, variates = rows(R), rows(R), rows(R), rows(max(lanes, N * R))
+        theta, running, shift, variates = rows(R), rows(R), rows(R), rows(max(chains, N * R))
         for out, values in ((theta, begin.theta), (running, begin.running), (shift, begin.shift)):
             out[: R * D].reshape(R, D)[:, :dim] = values
         xi = begin.variates if partial else begin.control_variates  # those of all are shifted anew in every round
         variates[: N * R * D].reshape(-1, D)[:, :dim] = xi[self.seed, self.agent]
-        left = lanes - (LANES - 1) * (job.participants // LANES * R)  # a row for each group of one seed, for each other
+        left = chains - (GROUP - 1) * (job.participants // GROUP * R)  # a row for each full group and each other chain
         put = {"theta": theta, "mean": theta.copy(), "running": running, "shift_all": shift if partial else rows(R)}
-        put |= {"hat": rows(lanes, dtype), "variates": rows(lanes) if partial else variates, "partial": rows(left)}
+        put |= {"hat": rows(chains, dtype), "variates": rows(chains) if partial else variates, "partial": rows(left)}
         if partial:
-            put |= {"pending": rows(R), "all_variates": variates}
-        wide, K = -(-R * D // LANES) * LANES, begin.memory.shape[1]
+            put |= {"last_shift": rows(R), "all_variates": variates}
+        wide, K = -(-R * D // GROUP) * GROUP, begin.memory.shape[1]
         memory = np.zeros((2 * K, wide))
         memory[:K, : R * D].reshape(K, R, D)[..., :dim] = begin.memory.swapaxes(0, 1)
-        put |= {"memory": memory, "pulled": rows(left if job.agents_differ else 0)}
+        put |= {"memory": memory, "partial_gained": rows(left if job.agents_differ else 0)}
         if not self.G:
-            put |= {"drift": rows(lanes, dtype), "spare": rows(lanes, dtype)}
-        record.put(**put)
+            put |= {"drift": rows(chains, dtype), "before_step": rows(chains, dtype)}
+        struct.put(**put)
         if not partial:
-            record.share("pending", "shift_all")
+            struct.share("last_shift", "shift_all")
 
     @property
     def outcome(self) -> JobOutcome:
         """What has come of it."""
-        arrays, job, R = self.record.arrays, self.job, len(self.job.seeds)
+        arrays, job, R = self.struct.arrays, self.job, len(self.job.seeds)
         (N, dim), D = (job.problem.n_agents, job.problem.dim), self.D
-        record = arrays["record"][:-LANES].reshape(-1, R, D).transpose(1, 0, 2)[:, :, :dim].copy()
+        recorded = arrays["recorded"][:-GROUP].reshape(-1, R, D).transpose(1, 0, 2)[:, :, :dim].copy()
         theta, running, shift = (arrays[k][: R * D].reshape(R, D)[:, :dim] for k in ("theta", "running", "shift_all"))
         rows = arrays.get("all_variates", arrays["variates"])[: N * R * D].reshape(-1, D)[:, :dim]
         if "all_variates" not in arrays:  # what the next round would subtract
@@ -152,18 +152,18 @@ class CpuTask:
             rounds=np.full(R, self.done),
             diverged_at=arrays["diverged"].copy(),
         )
-        return JobOutcome(record, np.tile(self.observed, (R, 1)), state)
+        return JobOutcome(recorded, np.tile(self.observed, (R, 1)), state)
 
     def _positions(self) -> tuple[Integers, Integers]:
         """Observations that each chain has received, and where its trajectory stands; not what was drawn ahead."""
-        arrays, P = self.record.arrays, len(self.agent)
-        words = arrays["chains" if self.job.participants < self.job.problem.n_agents else "lanes"][:, :P]
-        low, high = arrays["marks"][:2].tolist()
+        arrays, P = self.struct.arrays, len(self.agent)
+        words = arrays["all_draw_state" if self.job.participants < self.job.problem.n_agents else "draw_state"][:, :P]
+        low, high = arrays["cursors"][:2].tolist()
         steps, positions = 4 * words[BLOCK].astype(np.int64) + words[OFFSET] - (high - low), words[SLOT]
         if not isinstance(self.job.sampling, Markov):
             positions = self.job.outcomes.row[self.job.problem.assignment[self.agent]]
         elif low < high:
-            last = (low - 1) * int(self.record.words[self.record.place["stride"]])
+            last = (low - 1) * int(self.struct.words[self.struct.place["stride"]])
             positions = arrays["successor"][arrays["drawn"][last : last + P]]
         return steps, positions.astype(np.int64)
 
@@ -191,9 +191,9 @@ class CpuTask:
         self.plan = plan = self.next_rounds(rounds)
         lengths = plan.observations
         if differ:
-            self.record.put(own_lengths=lengths[0].astype(np.uint32))
+            self.struct.put(own_lengths=lengths[0].astype(np.uint32))
             lengths = lengths.max(1)
-        self.record.put(
+        self.struct.put(
             first=plan.first,
             thin=plan.thin,
             observations=lengths,
@@ -201,19 +201,19 @@ class CpuTask:
             step_sizes=plan.step_sizes.astype(self.job.dtype),
             taking_part=plan.participants,
         )
-        self.record.arrays["counters"][:] = 0
+        self.struct.arrays["counters"][:] = 0
 
     def run(self, member: int, members: int) -> None:
         """A member's part of the segment, until all are done."""
-        cpu_kernel.driver().ctypes(self.record.address, 0, len(self.plan.gains), member, members, 1, 0, 0)
+        cpu_kernel.driver().ctypes(self.struct.address, 0, len(self.plan.gains), member, members, 1, 0, 0)
 
     def abandon(self) -> None:
         """Let nobody wait for a member that does not come."""
-        self.record.arrays["counters"][MEMBER:] = ABANDONED
+        self.struct.arrays["counters"][MEMBER:] = ABANDONED
 
     def end(self) -> None:
         """Look at what came of the segment."""
-        if self.record.arrays["failed"].any():
+        if self.struct.arrays["failed"].any():
             self._report_failure()
         self._count(self.plan.received)
 
@@ -225,15 +225,15 @@ class CpuTask:
             self.run(0, 1)
         else:  # a round that takes long, cut into groups of chains, so that it can be interrupted
             for piece in range(pieces):
-                cpu_kernel.driver().ctypes(self.record.address, 0, 1, piece, pieces, 0, 0, 0)
+                cpu_kernel.driver().ctypes(self.struct.address, 0, 1, piece, pieces, 0, 0, 0)
         self.end()
 
     def _report_failure(self) -> None:
         """Raise what the server's step raised first."""
-        failed, dim, D = self.record.arrays["failed"], self.job.problem.dim, self.D
+        failed, dim, D = self.struct.arrays["failed"], self.job.problem.dim, self.D
         t = int(failed[failed > 0].min())
         row = slice(int(np.argmax(failed == t)) * D, None)
-        theta, mean = (self.record.arrays[name][row][:dim].copy() for name in ("theta", "mean"))
+        theta, mean = (self.struct.arrays[name][row][:dim].copy() for name in ("theta", "mean"))
         apply_server_step(self.job.algorithm, theta, mean, t)
         raise failure(self.job.algorithm, t, "an exception in compiled code")
 
@@ -248,9 +248,9 @@ class CpuTask:
 
 def round_work(job: Job, seeds: int) -> tuple[int, float]:
     """Groups of chains of so many seeds, and multiply-adds of their round, which begins and ends as two steps do."""
-    groups, D = -(-job.participants * seeds // LANES), shapes(job)[2]
+    groups, D = -(-job.participants * seeds // GROUP), shapes(job)[2]
     steps = job.updates_per_round / (job.participants * len(job.seeds)) + 2
-    return groups, groups * LANES * steps * (D * D if isinstance(job.problem.observations, Dense) else D)
+    return groups, groups * GROUP * steps * (D * D if isinstance(job.problem.observations, Dense) else D)
 
 
 def most_members(groups: int, work: float) -> int:
@@ -258,7 +258,7 @@ def most_members(groups: int, work: float) -> int:
     return int(max(1, min(groups, sqrt(work / (4 * WAITING))))) if YIELDS else 1
 
 
-def parts(job: Job, threads: int) -> int:
+def task_count(job: Job, threads: int) -> int:
     """How many tasks the seeds of a job make, so that a round of all of them ends soonest."""
     S, n = len(job.seeds), job.problem.n_agents * len(job.seeds) // MOST_CHAINS
     if job.algorithm.random_lengths or job.participants < job.problem.n_agents:
@@ -283,27 +283,27 @@ def compile_for(job: Job) -> dict[str, int]:
 
 
 @contextmanager
-def held_interrupts() -> Iterator[Callable[[], None]]:
+def deferred_interrupts() -> Iterator[Callable[[], None]]:
     """Ctrl-C is raised by the function that this gives, and nowhere else within.
 
     Raised amid the locks of a pool it could leave one locked, for which a worker and then all would wait for ever.
     """
-    seen: list[Any] = []
+    received: list[Any] = []
 
-    def look() -> None:
-        if seen:
+    def raise_interrupt() -> None:
+        if received:
             raise KeyboardInterrupt
 
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield look  # interrupts are another's
+        yield raise_interrupt  # interrupts are another's
         return
-    signal.signal(signal.SIGINT, lambda *_: seen.append(True))
+    signal.signal(signal.SIGINT, lambda *_: received.append(True))
     try:
-        yield look
+        yield raise_interrupt
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    look()
+    raise_interrupt()
 
 
 def finish(tasks: Sequence[CpuTask], threads: int, report: Progress | None) -> None:
@@ -326,7 +326,7 @@ def finish(tasks: Sequence[CpuTask], threads: int, report: Progress | None) -> N
         return
     waiting = [(-task.left, i) for i, task in enumerate(tasks)]
     heapq.heapify(waiting)
-    with held_interrupts() as look_for_interrupt, ThreadPoolExecutor(threads) as pool:
+    with deferred_interrupts() as raise_interrupt, ThreadPoolExecutor(threads) as pool:
         under_way: dict[Future[None], int] = {}
         shared: set[int] = set()
         try:
@@ -351,7 +351,7 @@ def finish(tasks: Sequence[CpuTask], threads: int, report: Progress | None) -> N
                         tasks[i].abandon()
                         raise
                 done = wait(under_way, 0.05, FIRST_COMPLETED).done
-                look_for_interrupt()
+                raise_interrupt()
                 for future in done:
                     i = under_way.pop(future)
                     future.result()
@@ -377,18 +377,18 @@ def run_all(jobs: list[Job], threads: int, report: Progress | None) -> list[JobO
     for job in jobs:
         if id(job.problem) not in tables:
             tables[id(job.problem)] = observation_tables(job)
-        S, n = len(job.seeds), parts(job, -(-threads // len(jobs)))
-        made: dict[int, CpuTask] = {}  # by the number of seeds
+        S, n = len(job.seeds), task_count(job, -(-threads // len(jobs)))
+        by_size: dict[int, CpuTask] = {}  # by the number of seeds
         tasks.append([])
         for i in range(n):
             some = job.of_seeds(slice(S * i // n, S * (i + 1) // n))
             R = len(some.seeds)
-            made[R] = CpuTask(some, tables[id(job.problem)], made.get(R))
-            tasks[-1].append(made[R])
+            by_size[R] = CpuTask(some, tables[id(job.problem)], by_size.get(R))
+            tasks[-1].append(by_size[R])
     with notice(COMPILING):
         for job, group in zip(jobs, tasks, strict=True):
             addresses = compile_for(job)
             for task in group:
-                task.record.put(**addresses)
+                task.struct.put(**addresses)
     finish([task for group in tasks for task in group], threads, report)
     return [join(task.outcome for task in group) for group in tasks]

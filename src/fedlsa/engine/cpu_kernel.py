@@ -2,7 +2,7 @@
 
 Groups are independent within a round, and several threads may share them. The server's part is done once for all: it
 adds the groups' sums, in their order. So neither threads nor groupings change a bit. engine/reference.py is the
-readable twin; engine/cpu_record.py says what a task is made of.
+readable twin; engine/task_struct.py says what a task is made of.
 
 Local steps run in the task's type. What lasts from round to round (theta, its mean, control variates) is float64 and is
 moved by differences from where the agents started, so that sums that must be 0 stay 0 in single precision too.
@@ -17,8 +17,22 @@ from typing import Any
 import numpy as np
 from numba import float64, uint32
 
-from .addresses import address, compiled, count_up, invoke, invoke_hook, pointer, stack, wait_for
-from .cpu_record import DRAWN_AT_ONCE, LANES, MEMBER, MOVING, WORDS, task_at
+from .task_struct import (
+    DRAWN_AT_ONCE,
+    GROUP,
+    MEMBER,
+    MOVING,
+    WORDS,
+    address,
+    compiled,
+    count_up,
+    invoke,
+    invoke_hook,
+    pointer,
+    stack,
+    task_at,
+    wait_for,
+)
 from .vectors import fma, fold, load, store
 
 W = 8  # numbers that the server works on together
@@ -26,25 +40,25 @@ W = 8  # numbers that the server works on together
 
 @functools.cache
 def driver() -> Any:
-    """The kernel (record, t0, t1, member, members, waits): rounds t0, ..., t1 - 1, each member its share of the steps.
+    """The kernel (struct, t0, t1, member, members, waits): rounds t0, ..., t1 - 1, each member its share of the steps.
 
     Shares are equal, so that a group may be divided: a member first begins the group that the next one ends, then does
     its own, and last ends the one that the member before it began long ago.
     waits : for the others at the end of each round. A call of one round need not wait, if no other runs beside it.
     """
-    room, whole = DRAWN_AT_ONCE * LANES, -DRAWN_AT_ONCE  # a power of two: x & whole is a multiple
+    room, mask = DRAWN_AT_ONCE * GROUP, -DRAWN_AT_ONCE  # a power of two: x & mask is a multiple
 
     def run(p, t0, t1, member, members, waits, _a, _b):
         task = task_at(p, float64)
         begin, end = task.groups * member // members, task.groups * (member + 1) // members
-        rest, next_rest = task.groups * member - begin * members, task.groups * (member + 1) - end * members
+        leftover, next_leftover = task.groups * member - begin * members, task.groups * (member + 1) - end * members
         if task.ahead or task.participants < task.agents:  # groups draw, or are exchanged, together
-            rest, next_rest = 0, 0
+            leftover, next_leftover = 0, 0
         drawn = task.drawn if task.ahead else stack(uint32, room)
-        low, high = task.marks[0], task.marks[1]
+        low, high = task.cursors[0], task.cursors[1]
         for t in range(t0, t1):
             H = task.observations[t]
-            before, after = H * rest // members & whole, H * next_rest // members & whole
+            before, after = H * leftover // members & mask, H * next_leftover // members & mask
             if task.participants < task.agents:
                 invoke(task.exchange, (p, t, begin, end, 1, 0, 0, 0))
             for part in range(3):
@@ -71,7 +85,7 @@ def driver() -> Any:
             if task.participants < task.agents:
                 invoke(task.exchange, (p, t, begin, end, 0, 0, 0, 0))
             if members == 1 or count_up(task.counters, 0) == members * (t - t0 + 1) - 1:  # the last to be ready serves
-                task.marks[0], task.marks[1] = low, high
+                task.cursors[0], task.cursors[1] = low, high
                 invoke(task.serve, (p, t, 0, 0, 0, 0, 0, 0))
                 count_up(task.counters, MEMBER)
             if waits:
@@ -82,7 +96,7 @@ def driver() -> Any:
 
 @functools.cache
 def exchange() -> Any:
-    """The kernel (record, t, g0, g1, taking): only some agents take part, with one seed.
+    """The kernel (struct, t, g0, g1, taking): only some agents take part, with one seed.
 
     taking : lanes become the agents of round t, with all that is theirs; or give it back.
     """
@@ -90,16 +104,16 @@ def exchange() -> Any:
 
     def move(p, t, g0, g1, taking, _a, _b, _c):
         task = task_at(p, float64)
-        m, D, lanes = task.participants, task.D, task.groups * LANES
-        for a in range(g0 * LANES, g1 * LANES):
-            if a >= m:  # spare lanes idle
+        m, D, chains = task.participants, task.D, task.groups * GROUP
+        for a in range(g0 * GROUP, g1 * GROUP):
+            if a >= m:  # idle lanes
                 break
             c = task.taking_part[t * m + a]
             for k in range(words if taking else moving):
                 if taking:
-                    task.lanes[k * lanes + a] = task.chains[k * task.agents + c]
+                    task.draw_state[k * chains + a] = task.all_draw_state[k * task.agents + c]
                 else:
-                    task.chains[k * task.agents + c] = task.lanes[k * lanes + a]
+                    task.all_draw_state[k * task.agents + c] = task.draw_state[k * chains + a]
             if taking:
                 task.weights[a] = task.all_weights[c]
                 for j in range(D):
@@ -113,7 +127,7 @@ def exchange() -> Any:
 
 @functools.cache
 def server(linear: bool, differ: bool) -> Any:
-    """The kernel (record, t): average, shift the control variates, look, record.
+    """The kernel (struct, t): average, shift the control variates, look, record.
 
     With change_c = theta_hat_c - theta, mean = theta + (N / m) sum_c w_c change_c over the m who took part, and
     xi_c <- xi_c - gain (change_c - sum_c' w_c' change_c') for all N, where the change of those who did not is 0.
@@ -126,11 +140,12 @@ def server(linear: bool, differ: bool) -> Any:
         task = task_at(p, float64)
         R, D, now, gain = task.seeds, task.D, task.first + t + 1, 1.0 if differ else task.gains[t]
         scale, partial = task.agents / task.participants, task.participants < task.agents
-        n, chunks, rest = R * D, task.participants // LANES, task.participants % LANES
-        record = task.marks[2] * n if task.recorded_rounds[task.marks[2]] == now else -1
+        n, chunks, leftover = R * D, task.participants // GROUP, task.participants % GROUP
+        position = task.cursors[2] * n if task.recorded_rounds[task.cursors[2]] == now else -1
         total = load(task.theta, 0, W)
         total = total - total
         K, wide = task.blocks, (n + W - 1) // W * W
+        singles = task.full_groups * GROUP  # where chains in no full group begin
         share = K * K  # where in the parameters of a linear server it begins
         for i in range(0, n, W):
             theta = load(task.theta, i, W)
@@ -138,30 +153,30 @@ def server(linear: bool, differ: bool) -> Any:
             part = moved
             for k in range(chunks):
                 moved = moved + load(task.partial, k * n + i, W)
-            for a in range(rest):
-                part = fma(task.weights[task.whole * LANES + a * R], load(task.partial, (chunks + a) * n + i, W), part)
+            for a in range(leftover):
+                part = fma(task.weights[singles + a * R], load(task.partial, (chunks + a) * n + i, W), part)
             moved = moved + part
-            pulled = moved
+            gained = moved
             if differ:
-                pulled = part - part
+                gained = part - part
                 for k in range(chunks):
-                    pulled = pulled + load(task.pulled, k * n + i, W)
-                for a in range(rest):
-                    weight = task.weights[task.whole * LANES + a * R]
-                    pulled = fma(weight, load(task.pulled, (chunks + a) * n + i, W), pulled)
-            shift = (-gain) * pulled
+                    gained = gained + load(task.partial_gained, k * n + i, W)
+                for a in range(leftover):
+                    weight = task.weights[singles + a * R]
+                    gained = fma(weight, load(task.partial_gained, (chunks + a) * n + i, W), gained)
+            shift = (-gain) * gained
             if partial:
-                shift = fma(-gain, pulled, load(task.shift_all, i, W))
+                shift = fma(-gain, gained, load(task.shift_all, i, W))
             store(task.shift_all, i, shift)
             if linear:
                 mean = fma(scale * task.parameters[share], moved, theta)
                 for j in range(1, K):
                     mean = fma(task.parameters[j], load(task.memory, (j - 1) * wide + i, W), mean)
                 for a in range(1, K):
-                    held = (scale * task.parameters[share + a]) * moved
+                    kept = (scale * task.parameters[share + a]) * moved
                     for j in range(1, K):
-                        held = fma(task.parameters[K * a + j], load(task.memory, (j - 1) * wide + i, W), held)
-                    store(task.memory, (K + a - 2) * wide + i, held)
+                        kept = fma(task.parameters[K * a + j], load(task.memory, (j - 1) * wide + i, W), kept)
+                    store(task.memory, (K + a - 2) * wide + i, kept)
                 for a in range(K - 1):
                     store(task.memory, a * wide + i, load(task.memory, (K - 1 + a) * wide + i, W))
             else:
@@ -183,18 +198,18 @@ def server(linear: bool, differ: bool) -> Any:
                 if task.diverged[r] < 0 and not isfinite(square):
                     task.diverged[r] = now
         if task.estimate:
-            invoke(task.estimate, (p, now, record, 0, 0, 0, 0, 0))
-        if record >= 0:
-            task.marks[2] += 1
+            invoke(task.estimate, (p, now, position, 0, 0, 0, 0, 0))
+        if position >= 0:
+            task.cursors[2] += 1
             for i in range(0, 0 if task.estimate else n, W):
-                store(task.record, record + i, load(task.theta, i, W))
+                store(task.recorded, position + i, load(task.theta, i, W))
 
     return compiled(serve)
 
 
 @functools.cache
 def hook_calls() -> Any:
-    """The kernel (record, now): the method's own server step in round `now`, seed by seed."""
+    """The kernel (struct, now): the method's own server step in round `now`, seed by seed."""
 
     def apply(p, now, _a, _b, _c, _d, _e, _f):
         task = task_at(p, float64)
@@ -210,7 +225,7 @@ def hook_calls() -> Any:
 
 @functools.cache
 def estimates() -> Any:
-    """The kernel (record, now, at): project, average iterates, record what the method gives; at : where, if not -1."""
+    """The kernel (struct, now, at): project, average iterates, record what the method gives; at : where, if not -1."""
 
     def estimate(p, now, at, _a, _b, _c, _d, _e):
         task = task_at(p, float64)
@@ -226,6 +241,6 @@ def estimates() -> Any:
                     best = task.running[j] + (best - task.running[j]) / (now - task.average_after + 1)
                     task.running[j] = best
                 if at >= 0:
-                    task.record[at + j] = best
+                    task.recorded[at + j] = best
 
     return compiled(estimate)

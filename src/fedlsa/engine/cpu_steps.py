@@ -13,15 +13,34 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba import float64, int64, uint32
+from llvmlite import binding, ir
+from numba import float64, int64, types, uint32
+from numba.extending import intrinsic
 
-from .addresses import compiled, pointer, stack
-from .cpu_record import AGENT, BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
-from .lanes import KEY_WORDS, columns, pick, random_words, round_keys
+from .random import KEY_STEPS, OBSERVATION, philox
+from .task_struct import (
+    AGENT,
+    BLOCK,
+    DRAWN_AT_ONCE,
+    FETCHED_AHEAD,
+    GROUP,
+    KEY_HIGH,
+    KEY_LOW,
+    LENGTH,
+    OFFSET,
+    ROW,
+    SHIFT,
+    SLOT,
+    compiled,
+    pointer,
+    stack,
+    task_at,
+)
 from .vectors import (
+    I32,
+    I64,
     add_rows,
     align_stack,
-    anew,
     convert,
     fetch_ahead,
     first_lane,
@@ -30,42 +49,169 @@ from .vectors import (
     gather,
     integers,
     load,
+    load_again,
     look_up,
+    mix,
+    operation,
     rows,
     rows_of_seeds,
+    splat,
     spread,
     store,
 )
 
+# Products of 32-bit words: x86 multiplies the lower halves of 64-bit lanes in one instruction, Arm packed 32-bit lanes.
+WIDE = "x86" in binding.get_process_triple()
+KEY_WORDS = 2 * 11 * 16 * 2  # 32-bit words that the round keys of sixteen lanes take, at most
+
+
+class WordVector:
+    """A vector of the code under construction as a number: `philox` on it writes its instructions."""
+
+    def __init__(self, builder: Any, value: Any, upper: Any = None) -> None:
+        self.builder, self.value, self.upper = builder, value, upper
+
+    def _with(self, name: str, other: Any) -> Any:
+        if isinstance(other, RoundKey):
+            return NotImplemented
+        if not isinstance(other, WordVector):
+            kind = self.value.type
+            number = int(other) & (1 << kind.element.width) - 1
+            other = WordVector(self.builder, ir.Constant(kind, [number] * kind.count))
+        return WordVector(self.builder, getattr(self.builder, name)(self.value, other.value))
+
+    def __add__(self, other: Any) -> WordVector:
+        return self._with("add", other)
+
+    def __and__(self, other: Any) -> WordVector:
+        return self._with("and_", other)
+
+    def __xor__(self, other: Any) -> WordVector:
+        return self._with("xor", other)
+
+    def __mul__(self, other: Any) -> WordVector:
+        """On 32-bit lanes the upper half of the product is kept beside the lower one."""
+        b, kind = self.builder, self.value.type
+        if kind.element == I64:
+            return self._with("mul", other)
+        double = ir.VectorType(I64, kind.count)
+        product = b.mul(b.zext(self.value, double), ir.Constant(double, [int(other)] * kind.count))
+        halves = b.bitcast(product, ir.VectorType(I32, 2 * kind.count))  # LLVM undoes shifts and cuts badly
+        low, high = (mix(b, halves, [2 * i + side for i in range(kind.count)]) for side in (0, 1))
+        return WordVector(b, low, high)
+
+    def __rshift__(self, other: Any) -> WordVector:
+        return self._with("lshr", other) if self.upper is None else WordVector(self.builder, self.upper)
+
+
+class RoundKey:
+    """A key of `philox` whose sums were written down: adding to it goes on to the next of them."""
+
+    def __init__(self, builder: Any, places: list[Any]) -> None:
+        self.builder, self.places = builder, places
+
+    def __add__(self, other: Any) -> RoundKey:
+        return RoundKey(self.builder, self.places[1:])
+
+    def __rxor__(self, other: WordVector) -> WordVector:
+        return other ^ WordVector(self.builder, self.builder.load(self.places[0], align=64))
+
+
+def _row(b: Any, p: Any, q: Any, n: Any, row: int) -> WordVector:
+    """A row of words of the lanes q, ..., q + 15 of n."""
+    place = b.gep(p, [b.add(q, b.mul(n, I64(row)))])
+    x = b.load(b.bitcast(place, ir.VectorType(I32, 16).as_pointer()), align=4)
+    return WordVector(b, b.zext(x, ir.VectorType(I64, 16)) if WIDE else x)
+
+
+def _key_places(b: Any, keys: Any) -> list[list[Any]]:
+    """Where the round keys are, for the lower and the upper half of the seed."""
+    kind = ir.VectorType(I64 if WIDE else I32, 16)
+    first = b.bitcast(keys, kind.as_pointer())
+    return [[b.gep(first, [I64(11 * half + i)]) for i in range(11)] for half in range(2)]
+
+
+@intrinsic
+def round_keys(context: Any, keys: Any, state: Any, q: Any, n: Any) -> Any:
+    """Write down what `philox` adds to its keys, round by round, for lanes q, ..., q + 15; keys : KEY_WORDS words."""
+
+    def emit(b: Any, keys: Any, p: Any, q: Any, n: Any) -> None:
+        for row, step, places in zip((KEY_LOW, KEY_HIGH), KEY_STEPS, _key_places(b, keys), strict=True):
+            key = _row(b, p, q, n, row)
+            for place in places:
+                b.store(key.value, place, align=64)
+                key = key + step
+
+    return operation(types.void, (keys, state, types.int64, types.int64), emit)
+
+
+@intrinsic
+def random_words(context: Any, out: Any, keys: Any, state: Any, q: Any, n: Any, ahead: Any) -> Any:
+    """out[64 ahead : 64 ahead + 64] = the four random words of the block `ahead` of each lane's present one.
+
+    The lanes are q, ..., q + 15 of n; engine/task_struct.py says what they hold, engine/random.py what is drawn.
+    """
+
+    def emit(b: Any, out: Any, keys: Any, p: Any, q: Any, n: Any, ahead: Any) -> None:
+        index = _row(b, p, q, n, BLOCK) + WordVector(b, splat(b, ahead if WIDE else b.trunc(ahead, I32), 16))
+        zero = index ^ index
+        low, high = (RoundKey(b, places) for places in _key_places(b, keys))
+        words = philox(index, _row(b, p, q, n, AGENT), zero + OBSERVATION, zero, low, high)
+        for i, x in enumerate(words):
+            place = b.gep(out, [b.add(b.mul(ahead, I64(64)), I64(16 * i))])
+            place = b.bitcast(place, ir.VectorType(I32, 16).as_pointer())
+            b.store(b.trunc(x.value, ir.VectorType(I32, 16)) if WIDE else x.value, place, align=4)
+
+    return operation(types.void, (out, keys, state, types.int64, types.int64, types.int64), emit)
+
+
+@intrinsic
+def columns(context: Any, offset: Any) -> Any:
+    """16 offset + lane, for each of sixteen lanes."""
+    lane = ir.Constant(offset.ir, list(range(16)))
+    return operation(offset, (offset,), lambda b, x: b.add(b.shl(x, ir.Constant(offset.ir, [4] * 16)), lane))
+
+
+@intrinsic
+def pick(context: Any, word: Any, entry: Any, shift: Any) -> Any:
+    """`choose` of engine/random.py: the slot's own outcome if the coin is below its threshold, else the alias."""
+
+    def emit(b: Any, w: Any, e: Any, s: Any) -> Any:
+        bits = b.sub(ir.Constant(s.type, [32] * s.type.count), s)
+        keep = b.icmp_unsigned("<", b.shl(w, bits), b.shl(e, bits))
+        return b.lshr(b.select(keep, w, e), s)
+
+    return operation(word, (word, entry, shift), emit)
+
 
 @functools.cache
 def random_draws(moves: bool, differ: bool) -> Any:
-    """The kernel (record, t, g0, g1, out, count, done): i.i.d. draws, or trajectories where `moves`.
+    """The kernel (struct, t, g0, g1, out, count, done): i.i.d. draws, or trajectories where `moves`.
 
     out[i * stride + lane] = the outcome that the chain of a lane sees i steps from now, for i < count.
     differ : a lane receives no more than the observations of its own rounds, of which `done` came before.
     """
-    room = (DRAWN_AT_ONCE + 8) * LANES
+    room = (DRAWN_AT_ONCE + 8) * GROUP
 
     def draw(p, t, g0, g1, out, count, done, _a):
         task, words, drawn = task_at(p, float64), stack(uint32, room), pointer(out, uint32)
         keys = stack(uint32, KEY_WORDS)
-        lanes, n = task.lanes, task.groups * LANES
-        for q in range(g0 * LANES, g1 * LANES, LANES):
-            round_keys(keys, lanes, q, n)
+        state, n = task.draw_state, task.groups * GROUP
+        for q in range(g0 * GROUP, g1 * GROUP, GROUP):
+            round_keys(keys, state, q, n)
             for i in range((count + 6) // 4):
-                random_words(words, keys, lanes, q, n, i)
-            offset = load(lanes, OFFSET * n + q, 16)
-            at, to = lanes[OFFSET * n + q] * LANES, q if task.ahead else 0
+                random_words(words, keys, state, q, n, i)
+            offset = load(state, OFFSET * n + q, 16)
+            at, to = state[OFFSET * n + q] * GROUP, q if task.ahead else 0
             if differ or task.participants < task.agents:
                 at = 0  # lanes stand at different places in their blocks: to the front
-                for i in range(0, count * LANES, LANES):
+                for i in range(0, count * GROUP, GROUP):
                     store(words, i, gather(words, columns(offset) + i))
             end = offset + count
-            store(lanes, BLOCK * n + q, load(lanes, BLOCK * n + q, 16) + (end >> 2))
-            store(lanes, OFFSET * n + q, end & 3)
-            slot, row = load(lanes, SLOT * n + q, 16), load(lanes, ROW * n + q, 16)
-            shift = load(lanes, SHIFT * n + q, 16)
+            store(state, BLOCK * n + q, load(state, BLOCK * n + q, 16) + (end >> 2))
+            store(state, OFFSET * n + q, end & 3)
+            slot, row = load(state, SLOT * n + q, 16), load(state, ROW * n + q, 16)
+            shift = load(state, SHIFT * n + q, 16)
             for _ in range(count):
                 word = load(words, at, 16)
                 outcome = row + pick(word, gather(task.slots, slot + (word >> shift)), shift)
@@ -73,18 +219,18 @@ def random_draws(moves: bool, differ: bool) -> Any:
                 if moves:
                     slot = gather(task.successor, outcome)
                     row = slot
-                at += LANES
+                at += GROUP
                 to += task.stride
             if moves and not differ:
-                store(lanes, SLOT * n + q, slot)
-                store(lanes, ROW * n + q, slot)
-            for lane in range(q, q + LANES if differ else q):
-                own = max(0, min(count, int64(task.own_lengths[int64(lanes[AGENT * n + lane])]) - done))
-                last = 4 * int64(lanes[BLOCK * n + lane]) + int64(lanes[OFFSET * n + lane]) - count + own
-                lanes[BLOCK * n + lane], lanes[OFFSET * n + lane] = last >> 2, last & 3
-                if moves and own > 0:
-                    place = task.successor[int64(drawn[(own - 1) * LANES + lane - q])]
-                    lanes[SLOT * n + lane], lanes[ROW * n + lane] = place, place
+                store(state, SLOT * n + q, slot)
+                store(state, ROW * n + q, slot)
+            for lane in range(q, q + GROUP if differ else q):
+                count_here = max(0, min(count, int64(task.own_lengths[int64(state[AGENT * n + lane])]) - done))
+                last = 4 * int64(state[BLOCK * n + lane]) + int64(state[OFFSET * n + lane]) - count + count_here
+                state[BLOCK * n + lane], state[OFFSET * n + lane] = last >> 2, last & 3
+                if moves and count_here > 0:
+                    place = task.successor[int64(drawn[(count_here - 1) * GROUP + lane - q])]
+                    state[SLOT * n + lane], state[ROW * n + lane] = place, place
 
     return compiled(draw)
 
@@ -95,16 +241,16 @@ def log_draws(differ: bool) -> Any:
 
     def draw(p, t, g0, g1, out, count, done, _a):
         task, drawn = task_at(p, float64), pointer(out, uint32)
-        lanes, n = task.lanes, task.groups * LANES
-        for q in range(g0 * LANES, g1 * LANES):
-            row, length = int64(lanes[ROW * n + q]), int64(lanes[LENGTH * n + q])
-            first = 4 * int64(lanes[BLOCK * n + q]) + int64(lanes[OFFSET * n + q])
+        state, n = task.draw_state, task.groups * GROUP
+        for q in range(g0 * GROUP, g1 * GROUP):
+            row, length = int64(state[ROW * n + q]), int64(state[LENGTH * n + q])
+            first = 4 * int64(state[BLOCK * n + q]) + int64(state[OFFSET * n + q])
             end = first + count
             if differ:
-                end = first + max(0, min(count, int64(task.own_lengths[int64(lanes[AGENT * n + q])]) - done))
-            lanes[BLOCK * n + q], lanes[OFFSET * n + q] = end >> 2, end & 3
+                end = first + max(0, min(count, int64(task.own_lengths[int64(state[AGENT * n + q])]) - done))
+            state[BLOCK * n + q], state[OFFSET * n + q] = end >> 2, end & 3
             k = first % length
-            at = q if task.ahead else q - g0 * LANES
+            at = q if task.ahead else q - g0 * GROUP
             for _ in range(count):
                 drawn[at] = row + k
                 at += task.stride
@@ -117,7 +263,7 @@ def log_draws(differ: bool) -> Any:
 
 @functools.cache
 def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -> Any:
-    """The kernel (record, t, g0, g1, drawn, first, count, done): rows of d numbers in registers, G chains at once.
+    """The kernel (struct, t, g0, g1, drawn, first, count, done): rows of d numbers in registers, G chains at once.
 
     Groups do the steps of round t on the outcomes first, ..., first + count - 1 of `drawn`, after `done` others.
     differences : the table holds features alone, and v = u - discount times the features that follow.
@@ -131,14 +277,14 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -
         eta, gain, stride = task.step_sizes[t], task.gains[t], task.stride
         skipped = task.thin - 1 - done % task.thin  # the paper uses the observations thin, 2 thin, ...
         ending = done + count == task.observations[t]
-        for q in range(g0 * LANES, g1 * LANES, G):
-            whole = q < task.whole * LANES
-            theta = convert(rows_of_seeds(task.theta, task.start, q, whole, G, d), real)
-            shift = rows_of_seeds(task.pending, task.start, q, whole, G, d)
+        for q in range(g0 * GROUP, g1 * GROUP, G):
+            full = q < task.full_groups * GROUP
+            theta = convert(rows_of_seeds(task.theta, task.start, q, full, G, d), real)
+            shift = rows_of_seeds(task.last_shift, task.start, q, full, G, d)
             theta_hat = load(task.hat, q * d, width) if done else theta
             xi = load(task.variates, q * d, width) - shift
             drift = eta * convert(xi, real)
-            i = first * stride + (q if task.ahead else q % LANES)
+            i = first * stride + (q if task.ahead else q % GROUP)
             stop = i + count * stride
             i += skipped * stride
             if task.ahead and i < stop:  # what other groups see next has long left the cache
@@ -151,7 +297,7 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -
                 error = fold(fma(v, theta_hat, first_lane(task.minus_y, k, wide, half, d)), d)  # v . theta_hat - y
                 scale = spread((-eta) * error, d)
                 if differences:
-                    k = anew(k)  # registers do not hold u so long
+                    k = load_again(k)  # registers do not hold u so long
                 u = rows(task.rows, look_up(task.pair, k, 4, 0), d)
                 moved = theta_hat + drift
                 if ridged:
@@ -161,14 +307,14 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -
             if ending:
                 change = convert(theta_hat, float64) - convert(theta, float64)
                 store(task.variates, q * d, fma(-gain, change, xi))
-                if whole:
-                    at = q // LANES * d
+                if full:
+                    at = q // GROUP * d
                     total = load(task.partial, at, d)
-                    if q % LANES == 0:
+                    if q % GROUP == 0:
                         total = total - total
                     store(task.partial, at, add_rows(total, task.weights, q, change))
                 else:
-                    store(task.partial, (q - (LANES - 1) * task.whole) * d, change)
+                    store(task.partial, (q - (GROUP - 1) * task.full_groups) * d, change)
             else:
                 store(task.hat, q * d, theta_hat)
 
@@ -187,32 +333,32 @@ def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bo
         align_stack()
         task, outcomes = task_at(p, real), pointer(drawn, uint32)
         eta, gain, stride, D, hat, table = task.step_sizes[t], task.gains[t], task.stride, task.D, task.hat, task.rows
-        lanes = task.groups * LANES
+        chains = task.groups * GROUP
         skipped = task.thin - 1 - done % task.thin
         ending = done + count == task.observations[t]
-        for q in range(g0 * LANES, g1 * LANES):
+        for q in range(g0 * GROUP, g1 * GROUP):
             s, here, left = task.start[q], q * D, count
             if differ:
-                c = int64(task.lanes[AGENT * lanes + q])
+                c = int64(task.draw_state[AGENT * chains + q])
                 eta, gain = task.step_sizes[t * task.agents + c], task.gains[t * task.agents + c]
                 left = max(0, min(count, int64(task.own_lengths[c]) - done))
             for j in range(0, D, piece):
                 if done == 0:
                     store(hat, here + j, convert(load(task.theta, s + j, piece), real))
-                xi = load(task.variates, here + j, piece) - load(task.pending, s + j, piece)
+                xi = load(task.variates, here + j, piece) - load(task.last_shift, s + j, piece)
                 store(task.drift, here + j, eta * convert(xi, real))
-            i = first * stride + (q if task.ahead else q % LANES)
+            i = first * stride + (q if task.ahead else q % GROUP)
             stop = i + left * stride
             i += skipped * stride
             while i < stop:
                 k = int64(outcomes[i])
                 if dense:
                     for j in range(D):
-                        task.spare[here + j] = hat[here + j]
+                        task.before_step[here + j] = hat[here + j]
                     for i0 in range(0, D, piece):
                         total = load(task.minus_y, k * D + i0, piece)
                         for j in range(D):
-                            total = fma(task.spare[here + j], load(table, (k * D + j) * D + i0, piece), total)
+                            total = fma(task.before_step[here + j], load(table, (k * D + j) * D + i0, piece), total)
                         moved = load(task.drift, here + i0, piece) + load(hat, here + i0, piece)
                         store(hat, here + i0, fma(-eta, total, moved))
                 else:
@@ -231,25 +377,25 @@ def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bo
                             moved = fma((-eta) * task.ridge[0], old, moved)
                         store(hat, here + j, fma(spread(scale, piece), load(table, u + j, piece), moved))
                 i += task.thin * stride
-            whole = q < task.whole * LANES
+            full = q < task.full_groups * GROUP
             for j in range(0, D if ending else 0, piece):
                 theta = convert(convert(load(task.theta, s + j, piece), real), float64)
                 change = convert(load(hat, here + j, piece), float64) - theta
-                xi = load(task.variates, here + j, piece) - load(task.pending, s + j, piece)
+                xi = load(task.variates, here + j, piece) - load(task.last_shift, s + j, piece)
                 store(task.variates, here + j, fma(-gain, change, xi))
-                if whole:
-                    at = q // LANES * D + j
+                if full:
+                    at = q // GROUP * D + j
                     total_change = load(task.partial, at, piece)
-                    if q % LANES == 0:
+                    if q % GROUP == 0:
                         total_change = total_change - total_change
                     store(task.partial, at, fma(task.weights[q], change, total_change))
                 else:
-                    at = (q - (LANES - 1) * task.whole) * D + j
+                    at = (q - (GROUP - 1) * task.full_groups) * D + j
                     store(task.partial, at, change)
                 if differ:
-                    before = load(task.pulled, at, piece)
-                    if not whole or q % LANES == 0:
+                    before = load(task.partial_gained, at, piece)
+                    if not full or q % GROUP == 0:
                         before = before - before
-                    store(task.pulled, at, fma((task.weights[q] if whole else 1.0) * gain, change, before))
+                    store(task.partial_gained, at, fma((task.weights[q] if full else 1.0) * gain, change, before))
 
     return compiled(step)

@@ -1,4 +1,4 @@
-"""A job's observations, chains and kernels as a record of the compiled engine holds them."""
+"""A job's observations, chains and kernels as the struct of the compiled engine holds them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from ..errors import ArgumentError
 from ..problems import Dense, RankOne
 from ..sampling import Markov, Replay
 from . import cpu_kernel, cpu_steps
-from .addresses import align
-from .cpu_record import LANES
 from .jobs import Job
 from .outcome_tables import OutcomeTables, chain_positions
+from .task_struct import GROUP, align
 from .vectors import AVX512
 
 Array = NDArray[Any]
@@ -32,8 +31,8 @@ MOST_NUMBERS = 2**32  # in the table of rows: its places are 32-bit words
 
 
 @functools.cache
-def register_lanes() -> int:
-    """How many float64 lanes this processor's vector registers hold together."""
+def register_numbers() -> int:
+    """How many float64 numbers this processor's vector registers hold together."""
     return 256 if AVX512 else 64
 
 
@@ -46,8 +45,8 @@ def shapes(job: Job) -> tuple[int, int, int]:
         return piece, 0, -(-dim // piece) * piece
     if job.agents_differ:
         return piece, 0, d
-    lanes = register_lanes() * (2 if job.dtype == "float32" else 1)
-    return d, max(1, min(LANES, lanes // (2 * d))), d  # half the registers hold theta_hat, half the rest
+    numbers = register_numbers() * (2 if job.dtype == "float32" else 1)
+    return d, max(1, min(GROUP, numbers // (2 * d))), d  # half the registers hold theta_hat, half the rest
 
 
 def from_features(job: Job) -> bool:
@@ -59,7 +58,7 @@ def from_features(job: Job) -> bool:
 
 
 def kernels(job: Job) -> dict[str, Any]:
-    """The compiled functions for a kind of job, by their fields in the record."""
+    """The compiled functions for a kind of job, by their fields in the struct."""
     z, (d, G, _), real, differ = job.problem.observations, shapes(job), REAL_TYPE[job.dtype], job.agents_differ
     dense, differences = isinstance(z, Dense), from_features(job)
     ridged = not isinstance(z, Dense) and z.ridge != 0
@@ -122,21 +121,22 @@ def observation_tables(job: Job) -> dict[str, Array]:
     if len(numbers) * D >= MOST_NUMBERS:
         rule = f"below {MOST_NUMBERS} numbers in the rows of its observations"
         raise ArgumentError(f"problem must have {rule}; got {len(numbers)} rows of {D}")
-    seen = np.zeros(len(order), [("u", np.uint32), ("v", np.uint32), ("minus_y", dtype, 8 // np.dtype(dtype).itemsize)])
-    seen["u"], seen["v"] = z.left[order] * np.uint32(D), second[order] * np.uint32(D)
-    seen["minus_y"].reshape(len(order), -1)[:, 0] = -z.y[order]
-    pair, ridge, minus_discount = align(seen), np.array([z.ridge], dtype), np.array([-z.discount], dtype)
+    y_field = ("minus_y", dtype, 8 // np.dtype(dtype).itemsize)
+    pairs = np.zeros(len(order), [("u", np.uint32), ("v", np.uint32), y_field])
+    pairs["u"], pairs["v"] = z.left[order] * np.uint32(D), second[order] * np.uint32(D)
+    pairs["minus_y"].reshape(len(order), -1)[:, 0] = -z.y[order]
+    pair, ridge, minus_discount = align(pairs), np.array([z.ridge], dtype), np.array([-z.discount], dtype)
     constants = {"ridge": ridge, "minus_discount": minus_discount, "zeros": np.zeros(PIECE, dtype)}
     return {"rows": align(padded(numbers, D, dtype)), "pair": pair, "minus_y": pair, **constants}
 
 
 def chain_order(N: int, R: int) -> tuple[Integers, Integers]:
-    """The agent and the seed of each chain; engine/cpu_record.py says in which order."""
-    chunks, rest = N // LANES, N % LANES
-    agent = np.arange(chunks * LANES).reshape(chunks, 1, LANES) + np.zeros((1, R, 1), np.int64)
-    seed = np.arange(R).reshape(1, R, 1) + np.zeros((chunks, 1, LANES), np.int64)
-    last = np.repeat(np.arange(N - rest, N), R)
-    return np.append(agent, last), np.append(seed, np.tile(np.arange(R), rest))
+    """The agent and the seed of each chain; engine/task_struct.py says in which order."""
+    chunks, leftover = N // GROUP, N % GROUP
+    agent = np.arange(chunks * GROUP).reshape(chunks, 1, GROUP) + np.zeros((1, R, 1), np.int64)
+    seed = np.arange(R).reshape(1, R, 1) + np.zeros((chunks, 1, GROUP), np.int64)
+    last = np.repeat(np.arange(N - leftover, N), R)
+    return np.append(agent, last), np.append(seed, np.tile(np.arange(R), leftover))
 
 
 def chain_words(job: Job, agent: Integers, seed: Integers) -> NDArray[np.uint32]:

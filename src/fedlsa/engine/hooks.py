@@ -18,7 +18,7 @@ from .. import checks
 from ..algorithms import Algorithm
 from ..checks import Floats
 from ..errors import ArgumentError
-from .addresses import HOOK
+from .task_struct import HOOK
 
 SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
 
@@ -90,7 +90,7 @@ def refuse_raising(kind: type[Algorithm]) -> None:
 
 @functools.cache
 def compiled_hook(kind: type[Algorithm]) -> Any:
-    """The method's server_step for addresses.invoke_hook: 0, or 1 where it raised; None where there is none."""
+    """The method's server_step for task_struct.invoke_hook: 0, or 1 where it raised; None where there is none."""
     if kind.server_step is None:
         return None
     vector = types.Array(types.float64, 1, "C")
@@ -108,6 +108,6 @@ def compiled_hook(kind: type[Algorithm]) -> Any:
         return cfunc(HOOK)(guarded)
     except Exception as error:  # Numba raises many kinds for a function that it cannot compile
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        told = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause
-        cause = (told or lines or [type(error).__name__])[0]
+        causes = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause
+        cause = (causes or lines or [type(error).__name__])[0]
         raise ArgumentError(f"server_step of {kind.__name__} must be {SERVER_STEP}; got from Numba: {cause}") from error

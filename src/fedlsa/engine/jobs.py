@@ -14,12 +14,15 @@ from ..algorithms import Algorithm, Linear, method
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
-from ..sampling import Markov, Sampling
+from ..sampling import IID, Markov, Replay, Sampling
+from ..theory.threads import cores
 from .hooks import check_server_step
-from .outcome_tables import OutcomeTables, first_states
+from .outcome_tables import OutcomeTables, first_states, outcome_tables
+from .progress import reporter
 from .schedule import expected_updates, typical_observations
 
 Integers = NDArray[np.int64]
+ENGINES = ("cpu", "cuda", "auto", "reference")
 KEEP = ("theta", "xi", "state")
 MOST_IN_A_ROUND = 2**27  # observations: a few seconds of an agent
 MOST_IN_PYTHON = 1e8  # observations in the readable engine: about half an hour
@@ -165,14 +168,38 @@ def _entries(name: str, values: Any, rule: str) -> list[Any]:
     return listed
 
 
-def kept(keep: Any) -> list[str]:
-    """The names in `keep`, checked."""
-    return [
-        checks.choice("keep", name, KEEP) for name in checks.entries("keep", keep, f"a sequence of names out of {KEEP}")
-    ]
+@dataclass(frozen=True, eq=False)
+class RunOptions:
+    """What a run is given beside problem, method and rounds, as `simulate` describes it; checked."""
+
+    seeds: Any = 10  # here a list of integers
+    theta_0: ArrayLike | None = None
+    xi_0: ArrayLike | None = None
+    sampling: Sampling = IID()  # noqa: RUF009  immutable
+    engine: str = "cpu"
+    record: Any = 200  # a count, or a list of rounds
+    keep: Any = ("theta",)  # here a list
+    dtype: str = "float64"
+    threads: Any = None  # here a number
+    progress: Any = None  # here a function or None
+
+    def __post_init__(self) -> None:
+        seeds = _seed_list(self.seeds)
+        checks.choice("engine", self.engine, ENGINES)
+        checks.choice("dtype", self.dtype, ("float64", "float32"))
+        checks.instance("sampling", self.sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
+        keep = checks.entries("keep", self.keep, f"a sequence of names out of {KEEP}")
+        keep = [checks.choice("keep", name, KEEP) for name in keep]
+        threads = cores() if self.threads is None else checks.integer("threads", self.threads, at_least=1)
+        record, progress = self.record, reporter(self.progress)
+        if checks.is_sequence(record):
+            record = checks.entries("record", record, "a count of rounds, or the rounds to record")
+        checked = {"seeds": seeds, "record": record, "keep": keep, "threads": threads, "progress": progress}
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
 
-def seed_list(seeds: Any) -> list[int]:
+def _seed_list(seeds: Any) -> list[int]:
     """The seeds behind a count or an iterable, checked."""
     if checks.is_sequence(seeds):
         listed = checks.entries("seeds", seeds, "a count or a sequence of integers")
@@ -185,17 +212,11 @@ def seed_list(seeds: Any) -> list[int]:
     return list(range(checks.integer("seeds", seeds, at_least=1, at_most=checks.MOST_ENTRIES)))
 
 
-def make_job(
-    problem: Problem,
-    algorithm: Algorithm,
-    rounds: int,
-    sampling: Sampling,
-    outcomes: OutcomeTables,
-    theta_0: ArrayLike | None,
-    xi_0: ArrayLike | None,
-    arguments: dict[str, Any],
-) -> Job:
-    """One configuration with its start and its recorded rounds, checked; arguments : seeds, record, dtype, engine."""
+def make_job(problem: Problem, algorithm: Algorithm, rounds: int, options: RunOptions) -> Job:
+    """One configuration with its start and its recorded rounds, checked."""
+    sampling, theta_0, xi_0 = options.sampling, options.theta_0, options.xi_0
+    outcomes = outcome_tables(problem, sampling)
+    arguments = {name: getattr(options, name) for name in ("seeds", "record", "keep", "dtype", "engine")}
     N, d, runs = problem.n_agents, problem.dim, len(arguments["seeds"])
     _check_rounds(algorithm, sampling.thin, rounds, N, arguments)
     theta = _per_seed("theta_0", problem.start if theta_0 is None else theta_0, runs, (d,))
@@ -206,7 +227,7 @@ def make_job(
         total = np.abs(problem.weights @ xi).max()
         if total > 1e-8 * max(1.0, float(np.abs(xi).max())):
             raise ArgumentError(f"xi_0 must have a weighted sum of 0 over agents; got a sum of size {total:g}")
-    own = dict(arguments, rounds=rounds, theta_0=None if theta_0 is None else theta, xi_0=xi)
+    remembered = dict(arguments, rounds=rounds, theta_0=None if theta_0 is None else theta, xi_0=xi)
     recorded = results.recorded_rounds(arguments["record"], rounds)
     lengths = runs if algorithm.random_lengths else 1
     checks.memory("rounds", rounds, 32 * lengths, "step sizes and lengths of rounds")
@@ -228,7 +249,7 @@ def make_job(
         rounds=none,
         diverged_at=none - 1,
     )
-    return Job(problem, algorithm, sampling, outcomes, rounds, seeds, recorded, start, own)
+    return Job(problem, algorithm, sampling, outcomes, rounds, seeds, recorded, start, remembered)
 
 
 def _per_seed(name: str, value: ArrayLike, seeds: int, shape: tuple[int, ...]) -> Floats:
@@ -256,7 +277,7 @@ def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arg
     if updates > MOST_COMPILED:
         rule = f"at most {MOST_COMPILED:.0e} of all agents and seeds, a month of one core"
         raise ArgumentError(f"observations must be {rule}; got {updates:.3g}: take fewer rounds or seeds")
-    goes_on = "state" in arguments.get("keep", ())  # later, perhaps
+    goes_on = "state" in arguments["keep"]  # later, perhaps
     if algorithm.average_after is not None and algorithm.average_after > rounds and not goes_on:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
 

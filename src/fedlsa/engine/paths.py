@@ -8,7 +8,6 @@ those of `simulate`, drawn one at a time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,10 +18,9 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import IID
-from ..theory.bias_terms import power_sums
 from ..value_objects import Displayed, ReadOnly
 from .outcome_tables import outcome_tables
-from .reference import Iterate, LocalSteps, Observer, observed_steps, run_rounds
+from .reference import Iterate, Observer, noiseless_steps, observed_steps, run_rounds
 from .schedule import schedule
 
 Integers = NDArray[np.int64]
@@ -105,30 +103,3 @@ def _check_work(what: str, count: int) -> None:
     """Refuse what Python would take hours for."""
     if count > MOST_STEPS:
         raise ArgumentError(f"{what} must be at most {MOST_STEPS:,}; got {count:.3g}")
-
-
-def noiseless_steps(problem: Problem) -> LocalSteps:
-    """Local steps on the mean systems: h of them are theta_hat + eta S_h (b_bar_c + xi_c - A_bar_c theta_hat)."""
-    A, b, table = problem.table_A_bar, problem.b_bar, problem.assignment
-    known: dict[tuple[float, int], tuple[Floats, Floats]] = {}  # S_h and S_h A_bar_c of each table
-
-    def maps(eta: float, h: int) -> tuple[Floats, Floats]:
-        if (eta, h) not in known:
-            if len(known) > 64:  # random lengths, or a step size that changes: no use for all of them
-                known.clear()
-            S, _ = power_sums(A, eta, h)
-            known[eta, h] = S, S @ A
-        return known[eta, h]
-
-    def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, steps: Integers) -> Floats:
-        out = np.full((len(xi), len(steps), len(theta)), np.nan)
-        mine, theta_hat = table[active], np.tile(theta, (len(active), 1))
-        for k, h in enumerate(np.diff(steps, prepend=0)):
-            if h > 0:
-                S, SA = maps(float(eta), int(h))
-                pull = np.einsum("cij,cj->ci", S[mine], b[active] + xi[active])
-                theta_hat = theta_hat + eta * (pull - np.einsum("cij,cj->ci", SA[mine], theta_hat))
-            out[active, k] = theta_hat
-        return out
-
-    return walk

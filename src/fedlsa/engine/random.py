@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..kernel_cache import kernel
-from .addresses import compiled, pointer
+from .task_struct import compiled, pointer
 
 Words = NDArray[np.uint64]
 Slots = NDArray[np.uint32]
@@ -34,7 +34,7 @@ _LOW, _WORD_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 @register_jitable
 def philox(c0, c1, c2, c3, k0, k1):
-    """Philox4x32-10 on 64-bit integers, of which only the lower 32 bits count, of results too; see engine/lanes.py."""
+    """Philox4x32-10 on 64-bit integers, of which the lower 32 bits count, of results too (engine/cpu_steps.py)."""
     for _ in range(10):
         p0, p1 = (c0 & _LOW) * _M0, (c2 & _LOW) * _M1
         c0, c1, c2, c3 = (p1 >> _WORD_BITS) ^ c1 ^ k0, p1, (p0 >> _WORD_BITS) ^ c3 ^ k1, p0

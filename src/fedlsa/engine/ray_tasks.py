@@ -48,7 +48,7 @@ class RayTasks:
             return
         ray, waiting, at_work = self.ray, list(reversed(range(len(calls)))), dict[Any, int]()
         with self._joined():
-            held = {id(argument): ray.put(argument) for argument in shared}
+            references = {id(argument): ray.put(argument) for argument in shared}
             options = {"num_cpus": self.threads, "max_retries": RETRIES, "runtime_env": {"env_vars": _numerics()}}
             task = ray.remote(**options)(function)
             try:
@@ -56,7 +56,7 @@ class RayTasks:
                     room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1) // self.threads))
                     while waiting and len(at_work) < room:
                         i = waiting.pop()
-                        at_work[task.remote(*(held.get(id(argument), argument) for argument in calls[i]))] = i
+                        at_work[task.remote(*(references.get(id(argument), argument) for argument in calls[i]))] = i
                         tick(i)
                     ready, _ = ray.wait(list(at_work), num_returns=1, timeout=1.0)
                     for reference in ready:

@@ -152,10 +152,39 @@ def _solve_blocks(theta: Floats, xi: Floats, eta: float, ridge: float, u: Floats
     known = sums[:-1] * (eta * (v @ xi)) - y
     e *= powers[n - 1 :: -1, None]
     pull, kept, last = sums[-1] * eta * xi, powers[-1], powers[:-1]
-    for row, direction, product, rest in zip(v, e, products, known, strict=True):
-        s = dtrsv(product.T, last * (row @ theta) + rest, lower=0, trans=1, diag=1)
+    for row, direction, product, offset in zip(v, e, products, known, strict=True):
+        s = dtrsv(product.T, last * (row @ theta) + offset, lower=0, trans=1, diag=1)
         theta = kept * theta - s @ direction + pull
     return theta
+
+
+def noiseless_steps(problem: Problem) -> LocalSteps:
+    """Local steps on the mean systems: h of them are theta_hat + eta S_h (b_bar_c + xi_c - A_bar_c theta_hat)."""
+    from ..theory.bias_terms import power_sums  # which loads more than a server's part needs
+
+    A, b, table = problem.table_A_bar, problem.b_bar, problem.assignment
+    known: dict[tuple[float, int], tuple[Floats, Floats]] = {}  # S_h and S_h A_bar_c of each table
+
+    def maps(eta: float, h: int) -> tuple[Floats, Floats]:
+        if (eta, h) not in known:
+            if len(known) > 64:  # random lengths, or a step size that changes: no use for all of them
+                known.clear()
+            S, _ = power_sums(A, eta, h)
+            known[eta, h] = S, S @ A
+        return known[eta, h]
+
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, steps: Integers) -> Floats:
+        out = np.full((len(xi), len(steps), len(theta)), np.nan)
+        table_of_active, theta_hat = table[active], np.tile(theta, (len(active), 1))
+        for k, h in enumerate(np.diff(steps, prepend=0)):
+            if h > 0:
+                S, SA = maps(float(eta), int(h))
+                pull = np.einsum("cij,cj->ci", S[table_of_active], b[active] + xi[active])
+                theta_hat = theta_hat + eta * (pull - np.einsum("cij,cj->ci", SA[table_of_active], theta_hat))
+            out[active, k] = theta_hat
+        return out
+
+    return walk
 
 
 class Iterate(NamedTuple):
@@ -201,8 +230,8 @@ def serve(
     else:
         xi = now.xi + gain * (moved - change)  # keeps sum_c w_c xi_c = 0
     server, share = map(np.array, algorithm.server())
-    held = np.outer(share, scale * moved) + server[:, 1:] @ now.memory
-    theta, memory = now.theta + held[0], held[1:]
+    server_state = np.outer(share, scale * moved) + server[:, 1:] @ now.memory
+    theta, memory = now.theta + server_state[0], server_state[1:]
     if algorithm.server_step is not None:
         theta = apply_server_step(algorithm, now.theta, theta, t)
     norm = np.sqrt(theta @ theta)

@@ -47,8 +47,8 @@ class Schedule(NamedTuple):
         if self.observations.ndim == 1:
             return self.observations
         taken = self.participants.shape[1] > 0
-        mine = np.take_along_axis(self.observations, self.participants, 1) if taken else self.observations
-        return np.asarray(mine.sum(1))
+        observed = np.take_along_axis(self.observations, self.participants, 1) if taken else self.observations
+        return np.asarray(observed.sum(1))
 
     def active(self, t: int) -> Integers:
         """(m,): the agents that take part in the t-th of these rounds."""
@@ -81,8 +81,8 @@ def observations_of(algorithm: Algorithm, uniform: Floats, thin: int) -> Integer
     """What a method says of the lengths of rounds, checked: compiled code trusts the arrays that it gets."""
     name = f"observations of {type(algorithm).__name__}"
     lengths = checks.array(name, algorithm.observations(uniform, thin), uniform.shape)
-    whole = (lengths == np.floor(lengths)) & (lengths < 2.0**63)
-    checks.refuse(~whole, lengths, f"{name} must be whole numbers below 2**63")
+    integral = (lengths == np.floor(lengths)) & (lengths < 2.0**63)
+    checks.refuse(~integral, lengths, f"{name} must be whole numbers below 2**63")
     checks.refuse(lengths < thin, lengths, f"{name} must be at least {thin}, or a round makes no update")
     return lengths.astype(np.int64)
 

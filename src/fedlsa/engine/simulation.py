@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .. import checks, results
+from .. import results
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning, FedLSAError, warn
 from ..problems import Problem
-from ..sampling import IID, Markov, Replay, Sampling
+from ..sampling import IID, Sampling
 from ..theory import stability_limit
-from ..theory.threads import cores
-from . import cpu, cuda, jobs, reference
-from .jobs import Job, JobOutcome, make_job
-from .outcome_tables import outcome_tables
-from .progress import Progress, reporter
+from . import cpu, cuda, reference
+from .jobs import Job, JobOutcome, RunOptions, configurations, make_job
+from .progress import Progress
 
-ENGINES = ("cpu", "cuda", "auto", "reference")
 QUICK_LIMIT = 500  # tables times squared dimension: the stability limit takes less than a second
 QUICK_MOMENTS = 1e6  # observations times squared dimension: so do the moments that it rests on
 NAMED = 3  # configurations that diverged, named in a warning
@@ -67,9 +63,8 @@ def simulate(
     >>> dict(r.sizes), int(r["communications"][0, -1]), float(r["samples"][0, -1])
     ({'seed': 3, 'rounds': 51, 'dim': 8}, 50, 500.0)
     """
-    return simulate_grid(
-        problem, [algorithm], rounds, seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, threads, progress
-    )[0]
+    options = RunOptions(seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, threads, progress)
+    return run_grid(problem, [algorithm], rounds, options)[0]
 
 
 def simulate_grid(
@@ -77,20 +72,12 @@ def simulate_grid(
     algorithms: Sequence[Algorithm | type[Algorithm] | str],
     rounds: int | Sequence[int] = 500,
     seeds: int | Iterable[int] = 10,
-    theta_0: ArrayLike | None = None,
-    xi_0: ArrayLike | None = None,
-    sampling: Sampling = IID(),  # noqa: B008  immutable
-    engine: str = "cpu",
-    record: int | Sequence[int] = 200,
-    keep: Sequence[str] = ("theta",),
-    dtype: str = "float64",
-    threads: int | None = None,
-    progress: Progress | bool | None = None,
+    **options: Any,
 ) -> list[xr.Dataset]:
     """Run every algorithm on every problem; they share the machine, and each result is what `simulate` alone gives.
 
     rounds : one number for all, or one per algorithm
-    seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, threads, progress : as in `simulate`, for all alike
+    seeds, options : theta_0, sampling, record and all others as in `simulate`, for all alike
 
     Returns one dataset per pair, the algorithms of the first problem first.
 
@@ -99,62 +86,41 @@ def simulate_grid(
     >>> [r.attrs["method"] for r in runs]
     ['FedLSA(step_size=0.1, local_steps=10)', 'SCAFFLSA(step_size=0.1, local_steps=10)']
     """
-    work = prepare(
-        problems, algorithms, rounds, seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, threads, progress
-    )
-    ended = run_jobs(work.jobs, work)
-    out = [result_of(job, outcome, work.keep) for job, outcome in zip(work.jobs, ended, strict=True)]
-    warn_of_divergence([(job.problem, job.algorithm) for job in work.jobs], sampling, out)
+    return run_grid(problems, algorithms, rounds, RunOptions(seeds, **options))
+
+
+def run_grid(problems: Any, algorithms: Any, rounds: Any, options: RunOptions) -> list[xr.Dataset]:
+    """What `simulate_grid` gives."""
+    work, options = prepare(problems, algorithms, rounds, options)
+    out = [result_of(job, outcome) for job, outcome in zip(work, run_jobs(work, options), strict=True)]
+    warn_of_divergence([(job.problem, job.algorithm) for job in work], options.sampling, out)
     return out
 
 
-class PreparedGrid(NamedTuple):
-    """The arguments of `simulate_grid`, checked."""
-
-    jobs: list[Job]
-    engine: str  # not "auto"
-    keep: list[str]
-    threads: int
-    report: Progress | None
-
-
-def prepare(*given: Any, **named: Any) -> PreparedGrid:
-    """What `simulate_grid` is to run, from its arguments."""
-    bound = signature(simulate_grid).bind(*given, **named)
-    bound.apply_defaults()
-    problems, algorithms, rounds, seeds, theta_0, xi_0, *options = bound.args
-    sampling, engine, record, keep, dtype, threads, progress = options
-    chosen = jobs.configurations([problems] if isinstance(problems, Problem) else problems, algorithms, rounds)
-    seeds = jobs.seed_list(seeds)
-    checks.choice("engine", engine, ENGINES)
-    checks.choice("dtype", dtype, ("float64", "float32"))
-    checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
-    keep = jobs.kept(keep)
-    threads = cores() if threads is None else checks.integer("threads", threads, at_least=1)
-    report = reporter(progress)
-    if checks.is_sequence(record):
-        record = checks.entries("record", record, "a count of rounds, or the rounds to record")
-
-    arguments = {"seeds": seeds, "record": record, "keep": keep, "dtype": dtype, "engine": engine}
-    work = [make_job(p, a, T, sampling, outcome_tables(p, sampling), theta_0, xi_0, arguments) for p, a, T in chosen]
-    if engine == "auto":  # the GPU, where there is one, with enough to do and nothing that it refuses
-        engine = "cuda" if sum(job.updates for job in work) > cuda.LEAST_UPDATES and cuda.takes(work) else "cpu"
+def prepare(problems: Any, algorithms: Any, rounds: Any, options: RunOptions) -> tuple[list[Job], RunOptions]:
+    """The jobs of a grid, and the options with the engine that runs them."""
+    chosen = configurations([problems] if isinstance(problems, Problem) else problems, algorithms, rounds)
+    work = [make_job(*each, options) for each in chosen]
+    if options.engine == "auto":  # the GPU, where there is one, with enough to do and nothing that it refuses
+        enough = sum(job.updates for job in work) > cuda.LEAST_UPDATES
+        options = replace(options, engine="cuda" if enough and cuda.takes(work) else "cpu")
         for job in work:
-            job.arguments["engine"] = engine
-    return PreparedGrid(work, engine, keep, threads, report)
+            job.arguments["engine"] = options.engine
+    return work, options
 
 
-def run_jobs(work: list[Job], how: PreparedGrid) -> list[JobOutcome]:
-    """Bring jobs to their end on the engine of a grid."""
-    if how.engine == "cuda":
-        return cuda.run_all(work, how.report)
-    if how.engine == "reference":
-        return reference.run_all(work, how.report)
-    return cpu.run_all(work, how.threads, how.report)
+def run_jobs(work: list[Job], options: RunOptions) -> list[JobOutcome]:
+    """Bring jobs to their end."""
+    if options.engine == "cuda":
+        return cuda.run_all(work, options.progress)
+    if options.engine == "reference":
+        return reference.run_all(work, options.progress)
+    return cpu.run_all(work, options.threads, options.progress)
 
 
-def result_of(job: Job, outcome: JobOutcome, keep: Sequence[str]) -> xr.Dataset:
+def result_of(job: Job, outcome: JobOutcome) -> xr.Dataset:
     """The rounds of a job as a dataset."""
+    keep = job.arguments["keep"]
     return results.assemble(
         job.problem,
         job.algorithm,
@@ -182,14 +148,14 @@ def warn_of_divergence(
     lost = [i for i, at in enumerate(ended) if (at >= 0).any()]
     if not lost:
         return
-    said = []
+    reports = []
     for i in lost[:NAMED]:
         first, label = ended[i][ended[i] >= 0].min(), results.method_label(of[i][1])
         place = f"{label} on {where[i]}" if where and where[i] else label
-        said.append(f"{place} ({(ended[i] >= 0).sum()} of {len(ended[i])} seeds, from round {first} on)")
+        reports.append(f"{place} ({(ended[i] >= 0).sum()} of {len(ended[i])} seeds, from round {first} on)")
     more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
     which = f"{len(lost)} of {len(out)} configurations" if len(out) > 1 else "runs"
-    warn(f"{which} diverged: {', '.join(said)}{more}: {advise_step_size(*of[lost[0]], sampling)}", DivergenceWarning)
+    warn(f"{which} diverged: {', '.join(reports)}{more}: {advise_step_size(*of[lost[0]], sampling)}", DivergenceWarning)
 
 
 def advise_step_size(problem: Problem, algorithm: Algorithm, sampling: Sampling) -> str:

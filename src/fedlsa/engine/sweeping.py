@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
 
 from .. import checks
 from ..algorithms import Algorithm, method_class
 from ..errors import ArgumentError, ArgumentTypeError, ClusterError, DivergenceWarning
 from ..problems import Problem
 from ..results import recipe, sweeps
-from ..sampling import IID, Markov, Replay, Sampling
 from ..value_objects import given_fields
-from .jobs import kept, seed_list
-from .progress import Progress, reporter
+from .jobs import RunOptions
 from .ray_tasks import OTHER_VERSION, RayTasks
 from .schedule import expected_updates
-from .simulation import simulate, simulate_grid, warn_of_divergence
+from .simulation import run_grid, warn_of_divergence
 
 LENGTH = "local_steps"  # an option of every method: of one with random lengths, the mean number of steps
 
@@ -34,15 +31,6 @@ def sweep(
     *,
     rounds: int = 500,
     seeds: int | Iterable[int] = 10,
-    theta_0: ArrayLike | None = None,
-    xi_0: ArrayLike | None = None,
-    sampling: Sampling = IID(),  # noqa: B008  immutable
-    engine: str = "cpu",
-    record: int | Sequence[int] = 200,
-    keep: Sequence[str] = ("theta",),
-    dtype: str = "float64",
-    threads: int | None = None,
-    progress: Progress | bool | None = None,
     ray: str | None = None,
     **options: Any,
 ) -> xr.Dataset:
@@ -52,11 +40,12 @@ def sweep(
     algorithm : the class of a method such as fl.SCAFFLSA or its name, or a list of them (dimension "algorithm"); or a
         method whose settings hold where they are not swept
     options : of the method: step_size=[0.05, 0.1], local_steps=10, ...; a list becomes a dimension of that name, a
-        value a scalar coordinate. `local_steps` is for every method: of Scaffnew, the mean number of steps in a round
+        value a scalar coordinate. `local_steps` is for every method: of Scaffnew, the mean number of steps in a round.
+        And theta_0, xi_0, sampling, engine, record, keep, dtype, threads, progress as in `simulate`, for all runs alike
     rounds : one number for all; a long run holds the shorter ones, `s.sel(rounds=...)`
     ray : the address of a Ray cluster that shares the runs out, or "local" for one on this machine; a task has
         `threads` threads, by default one
-    seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, progress : as in `simulate`, for all runs alike
+    seeds : as in `simulate`
 
     Returns a dataset like that of `simulate` with the swept options as dimensions in front: `s.sel(step_size=0.1)`,
     `s.squared_error.mean("seed").plot(...)`, `s.to_dataframe()`. Each run has the bits that `simulate` alone gives
@@ -69,12 +58,16 @@ def sweep(
     >>> float(s.samples.sel(step_size=0.1, local_steps=100, seed=0, rounds=20))
     2000.0
     """
-    named = _problems(problem, kept(keep))
+    given = {f.name: options.pop(f.name) for f in fields(RunOptions) if f.name in options}
+    if ray is not None:
+        given.setdefault("threads", 1)
+    run = RunOptions(seeds, **given)
+    named = _problems(problem, run.keep)
     if isinstance(algorithm, Algorithm):  # its settings are those that are not swept
-        own = given_fields(algorithm)
+        settings = given_fields(algorithm)
         if LENGTH in options:
-            own.pop(algorithm.length, None)
-        algorithm, options = type(algorithm), own | options
+            settings.pop(algorithm.length, None)
+        algorithm, options = type(algorithm), settings | options
     kinds = _classes(algorithm)
     axes = {name: _values(name, value) for name, value in options.items()}
     places = [dict(zip(axes, at, strict=True)) for at in product(*(sweeps.listed(values) for values in axes.values()))]
@@ -83,52 +76,41 @@ def sweep(
     algorithms = [_make(kind, at) for kind in kinds for at in places]
     if checks.is_sequence(rounds):
         raise ArgumentTypeError(f"rounds must be one number for all runs of a sweep; got {checks.show(rounds)}")
-    shared: dict[str, Any]
-    shared = {"rounds": rounds, "seeds": seed_list(seeds), "theta_0": theta_0, "xi_0": xi_0, "sampling": sampling}
-    shared |= {"engine": engine, "record": record, "keep": keep, "dtype": dtype, "threads": threads}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # one warning for all, below
         if ray is None:
-            runs = simulate_grid(list(named.values()), algorithms, progress=progress, **shared)
+            runs = run_grid(list(named.values()), algorithms, rounds, run)
         else:
-            runs = _on_a_cluster(ray, [(p, a) for p in named.values() for a in algorithms], shared, progress)
+            runs = _on_a_cluster(ray, [(p, a) for p in named.values() for a in algorithms], rounds, run)
     several = {"problem": list(named)} if isinstance(problem, Mapping) else {}
     out = sweeps.stack(runs, {**several, "algorithm": kinds if checks.is_sequence(algorithm) else kinds[0], **axes})
     pairs = [(p, a) for p in named.values() for a in algorithms]
-    warn_of_divergence(pairs, sampling, runs, [name for name in named for _ in algorithms])
+    warn_of_divergence(pairs, run.sampling, runs, [name for name in named for _ in algorithms])
     return out
 
 
 def _on_a_cluster(
-    address: str, pairs: Sequence[tuple[Problem, Algorithm]], shared: dict[str, Any], progress: Any
+    address: str, pairs: Sequence[tuple[Problem, Algorithm]], rounds: int, run: RunOptions
 ) -> list[xr.Dataset]:
     """Each run is a task; they are handed back in the order of the pairs."""
     checks.instance("ray", address, str | None, "text or None")
-    checks.instance("sampling", shared["sampling"], (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
-    report = reporter(progress)
-    shared["threads"] = 1 if shared["threads"] is None else checks.integer("threads", shared["threads"], at_least=1)
-    tasks = RayTasks(address, shared["threads"])
-    times = checks.integer("rounds", shared["rounds"], at_least=1) * len(shared["seeds"])
-    work = [expected_updates(a, shared["sampling"], p.n_agents) * times for p, a in pairs]
+    report, run = run.progress, replace(run, progress=None)
+    tasks = RayTasks(address, run.threads)
+    times = checks.integer("rounds", rounds, at_least=1) * len(run.seeds)
+    work = [expected_updates(a, run.sampling, p.n_agents) * times for p, a in pairs]
     runs: dict[int, xr.Dataset] = {}
 
     def tick(_: int) -> None:
         if report is not None:
             report(sum(work[i] for i in runs), sum(work))
 
-    for i, run in tasks(
-        _simulate, [(p, a, shared) for p, a in pairs], tick, list({id(p): p for p, _ in pairs}.values())
-    ):
-        if recipe.value(run.attrs["versions"])["fedlsa"] != recipe.versions()["fedlsa"]:
+    calls = [(p, [a], rounds, run) for p, a in pairs]
+    for i, (found,) in tasks(run_grid, calls, tick, list({id(p): p for p, _ in pairs}.values())):
+        if recipe.value(found.attrs["versions"])["fedlsa"] != recipe.versions()["fedlsa"]:
             raise ClusterError(OTHER_VERSION)
-        runs[i] = run
+        runs[i] = found
         tick(i)
     return [runs[i] for i in range(len(pairs))]
-
-
-def _simulate(problem: Problem, algorithm: Algorithm, shared: Mapping[str, Any]) -> xr.Dataset:
-    """One run, in a worker."""
-    return simulate(problem, algorithm, **shared)
 
 
 def _problems(problem: Any, keep: Sequence[str]) -> dict[str, Problem]:

@@ -266,7 +266,7 @@ def integers(context: Any, array: Any, offset: Any, G: Any) -> Any:
 
 
 @intrinsic
-def anew(context: Any, k: Any) -> Any:
+def load_again(context: Any, k: Any) -> Any:
     """The same integers, of which LLVM does not know that they are: what they point to is loaded again, not kept."""
     kind = ir.FunctionType(I64, [I64])
     return operation(k, (k,), lambda b, x: cgutils.pack_array(b, [b.asm(kind, "", "=r,0", [i], False) for i in x]))

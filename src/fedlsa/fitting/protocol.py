@@ -23,11 +23,9 @@ import numpy as np
 from .. import checks
 from ..algorithms import Algorithm, FedLSA, method_class
 from ..checks import Floats
-from ..engine.jobs import make_job
-from ..engine.outcome_tables import outcome_tables
-from ..engine.paths import noiseless_steps
+from ..engine.jobs import RunOptions, make_job
 from ..engine.progress import Progress
-from ..engine.reference import BLOCK, block_steps, run_seed
+from ..engine.reference import BLOCK, block_steps, noiseless_steps, run_seed
 from ..errors import (
     ArgumentError,
     DivergenceError,
@@ -230,25 +228,24 @@ def _path(
     """theta at the rounds of `record`, the last of which ends the run; the round of divergence, or -1."""
     sampling, H, rounds = Replay() if s.in_order else IID(), algorithm.mean_steps, record[-1]
     steps = problem.n_agents * rounds * H
-    arguments: dict[str, Any] = {"seeds": [s.seed], "record": record, "engine": "cpu", "dtype": "float64"}
+    arguments: dict[str, Any] = {"seeds": [s.seed], "theta_0": np.zeros(problem.dim), "record": record}
+    arguments["sampling"] = sampling
     noiseless = len(problem.prob) == problem.n_tables  # each site has one outcome: nothing is drawn
     blocks = problem.n_agents * rounds + (0 if noiseless else steps / BLOCK)
     long = noiseless and H >= BLOCK and problem.n_agents * H >= LONG_ROUND
     if long or blocks <= (BY_HAND_IN_NUMPY if s.by_hand else IN_NUMPY):
-        outcomes = outcome_tables(problem, sampling)
-        zero = np.zeros(problem.dim)
-        job = make_job(problem, algorithm, rounds, sampling, outcomes, zero, None, arguments)
-        walk = noiseless_steps(problem) if noiseless else block_steps(problem, sampling, outcomes, s.seed)
+        job = make_job(problem, algorithm, rounds, RunOptions(**arguments))
+        walk = noiseless_steps(problem) if noiseless else block_steps(problem, sampling, job.outcomes, s.seed)
         end = run_seed(job, s.seed, walk)
         if progress:
             progress(steps, steps)
         return end.theta[0], int(end.state.diverged_at[0])
     from ..engine import simulate  # which loads much
 
-    arguments |= {"sampling": sampling, "threads": 1 if steps < STARTS_THREADS else None, "progress": progress}
+    arguments |= {"threads": 1 if steps < STARTS_THREADS else None, "progress": progress}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # here it is an error
-        r = simulate(problem, algorithm, rounds, theta_0=np.zeros(problem.dim), **arguments)
+        r = simulate(problem, algorithm, rounds, **arguments)
     return np.asarray(r["theta"].values[0], np.float64), int(r["diverged_at"][0])
 
 

@@ -23,16 +23,16 @@ Made = TypeVar("Made")
 def agents(tables: int, assignment: ArrayLike | None, weights: ArrayLike | None) -> tuple[Integers, Floats]:
     """The assignment (N,) and weights (N,) that every constructor accepts, checked; by default an agent per table."""
     given = np.arange(tables) if assignment is None else checks.array("assignment", assignment, ("agents",))
-    held = given.astype(np.int64)
-    wrong = (held != given) | (held < 0) | (held >= tables)
-    if wrong.any() or not len(held):
-        got = f"{given[wrong][0]:g}" if len(held) else "an empty array"
+    assigned = given.astype(np.int64)
+    wrong = (assigned != given) | (assigned < 0) | (assigned >= tables)
+    if wrong.any() or not len(assigned):
+        got = f"{given[wrong][0]:g}" if len(assigned) else "an empty array"
         raise ArgumentError(f"assignment must hold table numbers from 0 to {tables - 1}; got {got}")
-    w = np.ones(len(held)) if weights is None else checks.array("weights", weights, (len(held),))
+    w = np.ones(len(assigned)) if weights is None else checks.array("weights", weights, (len(assigned),))
     if (w <= 0).any():
         c = int(np.argmax(w <= 0))
         raise ArgumentError(f"weights must be positive; got {w[c]:g} for agent {c}")
-    return held, w / w.sum()
+    return assigned, w / w.sum()
 
 
 def tuples(name: str, value: Any, fields: Sequence[str], optional: int = 0) -> list[tuple[Any, ...]]:

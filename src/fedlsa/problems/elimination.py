@@ -38,14 +38,14 @@ def eliminate(origin, successor, value, used, states, most_pairs):
         into[j] += 1
     when, leaving, order = np.full(states, states, np.int32), np.zeros(states), np.empty(states, np.int32)
     entry, target, share = np.zeros(states, np.int32), np.empty(states, np.int32), np.empty(states)
-    gone, limit, touched, live, most = 0, 4, 0, used, MOST_FILL * used
-    while gone < states - 1:
-        before = gone
+    eliminated, limit, touched, live, most = 0, 4, 0, used, MOST_FILL * used
+    while eliminated < states - 1:
+        before = eliminated
         for k in range(states):
             pairs = out[k] * into[k]
-            if when[k] < states or pairs > limit or gone == states - 1:
+            if when[k] < states or pairs > limit or eliminated == states - 1:
                 continue
-            too_long = (live > most or touched > most_pairs) and states - gone > ALWAYS_ELIMINATED
+            too_long = (live > most or touched > most_pairs) and states - eliminated > ALWAYS_ELIMINATED
             too_much = too_long or used + pairs > len(value)
             n, e = 0, row[k]
             while e >= 0 and not too_much:
@@ -55,12 +55,12 @@ def eliminate(origin, successor, value, used, states, most_pairs):
                     n += 1
                 e = right[e]
             if too_much or leaving[k] == 0:
-                return order[:gone], leaving, when, used, column, down
+                return order[:eliminated], leaving, when, used, column, down
             for a in range(n):
                 share[a] /= leaving[k]
                 into[target[a]] -= 1
-            when[k], order[gone] = gone, k
-            gone += 1
+            when[k], order[eliminated] = eliminated, k
+            eliminated += 1
             touched += pairs
             live -= out[k] + into[k]
             e = column[k]
@@ -96,9 +96,9 @@ def eliminate(origin, successor, value, used, states, most_pairs):
                             used += 1
                             live += 1
                 e = down[e]
-        if gone - before <= (states - gone) // 16:
+        if eliminated - before <= (states - eliminated) // 16:
             limit *= 2
-    return order[:gone], leaving, when, used, column, down
+    return order[:eliminated], leaving, when, used, column, down
 
 
 @kernel()

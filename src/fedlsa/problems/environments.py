@@ -50,14 +50,14 @@ def environments(envs: Any, variations: Sequence[Mapping[str, Any]] | None) -> l
         return [_varied(envs, settings, f"variations[{c}]") for c, settings in enumerate(given)]
     if variations is not None:
         raise ArgumentError(f"variations must be None unless envs is one id; got {checks.show(variations)}")
-    held = checks.entries("envs", envs, "environments, one per agent") if checks.is_sequence(envs) else [envs]
-    if not held:
+    listed = checks.entries("envs", envs, "environments, one per agent") if checks.is_sequence(envs) else [envs]
+    if not listed:
         raise ArgumentError("envs must hold at least one environment; got an empty list")
-    for c, env in enumerate(held):
+    for c, env in enumerate(listed):
         if not isinstance(env, (str, gymnasium().Env)):
             rule = f"envs[{c}] must be the id of a gymnasium environment or one itself"
             raise ArgumentTypeError(f"{rule}; got {checks.show(env)}")
-    return [_make(env, {}) if isinstance(env, str) else env for env in held]
+    return [_make(env, {}) if isinstance(env, str) else env for env in listed]
 
 
 def _make(name: str, settings: Mapping[str, Any]) -> Any:
@@ -119,13 +119,13 @@ def table_of(env: Any) -> Any:
 
 def initial_law(env: Any, name: str, S: int) -> Floats:
     """(S,): the law of an environment's first state, as it tells it; else the one state in which it always begins."""
-    told = getattr(env.unwrapped, "initial_state_distrib", None)
-    if told is not None:
-        return checks.probabilities(f"the initial law of {name}", told, (S,))
-    seen = {int(env.reset(seed=i)[0]) for i in range(RESETS)}
-    if len(seen) > 1:
-        raise ArgumentError(f"initial must be given for {name}, which begins in {len(seen)} states or more; got None")
-    return np.asarray(np.eye(S)[seen.pop()], np.float64)
+    declared = getattr(env.unwrapped, "initial_state_distrib", None)
+    if declared is not None:
+        return checks.probabilities(f"the initial law of {name}", declared, (S,))
+    starts = {int(env.reset(seed=i)[0]) for i in range(RESETS)}
+    if len(starts) > 1:
+        raise ArgumentError(f"initial must be given for {name}, which begins in {len(starts)} states or more; got None")
+    return np.asarray(np.eye(S)[starts.pop()], np.float64)
 
 
 def prepare_policy(policy: Any, actions: int, name: str = "policy") -> Callable[[NDArray[Any]], Floats]:
@@ -198,20 +198,20 @@ def rollout(
 
     Agent c's randomness comes from (seed, c) alone, so a smaller federation is a part of a larger one.
     """
-    held = environments(envs, variations)
-    number = counts("steps", steps, len(held), "agent")
+    listed = environments(envs, variations)
+    number = counts("steps", steps, len(listed), "agent")
     checks.integer("seed", seed)
     try:
-        return _recorded(held, policy, behaviour, number, seed)
+        return _recorded(listed, policy, behaviour, number, seed)
     finally:
         given = list(map(id, envs)) if checks.is_sequence(envs) else [id(envs)]
-        for env in held:
+        for env in listed:
             if id(env) not in given:
                 env.close()
 
 
 def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: Sequence[int], seed: int) -> list[Log]:
-    vector, discrete = _together(envs)
+    vector, discrete = _vector_environment(envs)
     N, K = len(envs), max(steps)
     checks.memory("steps", K, STEP_BYTES * N, "the transitions of all agents")
     streams = [np.random.SeedSequence([seed, c]).generate_state(2) for c in range(N)]
@@ -257,7 +257,7 @@ def _check_states(name: str, space: Any) -> None:
         )
 
 
-def _together(envs: list[Any]) -> tuple[Any, bool]:
+def _vector_environment(envs: list[Any]) -> tuple[Any, bool]:
     """The environments as one, and whether actions are numbered."""
     gym, done = gymnasium(), envs[0].action_space
     _check_states("envs", envs[0].observation_space)
@@ -399,16 +399,16 @@ def from_minari(
     trace : how far a TD error reaches back (lambda), from 0 to 1
     weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
-    held = list(datasets) if isinstance(datasets, (list, tuple)) else [datasets]  # one can be gone through too
-    if not held:
+    listed = list(datasets) if isinstance(datasets, (list, tuple)) else [datasets]  # one can be gone through too
+    if not listed:
         raise ArgumentError("datasets must hold at least one data set; got an empty list")
     if importance is not None and not callable(importance):
-        rule = f"a function of states and actions, or one array per data set ({len(held)})"
+        rule = f"a function of states and actions, or one array per data set ({len(listed)})"
         importance = checks.entries("importance", importance, rule)
-        if len(importance) != len(held):
+        if len(importance) != len(listed):
             raise ArgumentTypeError(f"importance must be {rule}; got {len(importance)}")
-    each = importance if isinstance(importance, list) else [importance] * len(held)
-    logs = [dataset_log(f"datasets[{m}]", entry, own) for m, (entry, own) in enumerate(zip(held, each, strict=True))]
+    each = importance if isinstance(importance, list) else [importance] * len(listed)
+    logs = [dataset_log(f"datasets[{m}]", entry, own) for m, (entry, own) in enumerate(zip(listed, each, strict=True))]
     return from_logs(logs, features, discount, trace=trace, weights=weights, assignment=assignment)
 
 
@@ -439,13 +439,13 @@ def dataset_log(name: str, entry: Any, importance: Any = None) -> Log:
     for episode in dataset.iterate_episodes():
         if len(episode) == 0:
             continue
-        seen, over = np.asarray(episode.observations), np.asarray(episode.terminations, np.bool_)
+        visited, over = np.asarray(episode.observations), np.asarray(episode.terminations, np.bool_)
         cut = np.asarray(episode.truncations, np.bool_).copy()
         cut[-1] |= not over[-1]
         if isinstance(episode.actions, (dict, tuple)):
             kind = type(episode.actions).__name__
             raise ArgumentError(f"{name} must have actions that are numbers or vectors; got {kind}")
-        parts.append((seen[:-1], np.asarray(episode.actions), episode.rewards, seen[1:], over, cut))
+        parts.append((visited[:-1], np.asarray(episode.actions), episode.rewards, visited[1:], over, cut))
     if not parts:
         raise ArgumentError(f"{name} must hold at least one transition; got none")
     state, action, reward, after, over, cut = (np.concatenate(column) for column in zip(*parts, strict=True))

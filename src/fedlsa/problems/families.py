@@ -76,14 +76,14 @@ def ring(
     radius = spread * rng.uniform(0.8, 1.5, N)
     data = []
     for c in range(N):
-        home = radius[c] * np.array([np.cos(angle[c]), np.sin(angle[c])])
+        solution = radius[c] * np.array([np.cos(angle[c]), np.sin(angle[c])])
         tilt = angle[c] / 2 + 0.9
-        turn = np.array([[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
-        X = rng.normal(size=(ROWS, 2)) @ np.diag([WIDE, NARROW]) @ turn.T
+        rotation = np.array([[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
+        X = rng.normal(size=(ROWS, 2)) @ np.diag([WIDE, NARROW]) @ rotation.T
         left = rng.normal(size=ROWS)
         if ideal:
             left -= X @ np.linalg.lstsq(X, left, rcond=None)[0]
-        data.append((X, X @ home + noise * left))
+        data.append((X, X @ solution + noise * left))
     if ideal and noise == 0:
         means = [([1.0], [X.T @ X / ROWS], [X.T @ y / ROWS]) for X, y in data]
         return from_observations(means, weights=weights)

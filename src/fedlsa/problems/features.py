@@ -106,10 +106,10 @@ class OneHot(StateMap):
     def __post_init__(self) -> None:
         S = checks.integer("states", self.states, at_least=1)
         listed = checks.entries("without", self.without, "a list of states")
-        gone = sorted({checks.integer("without", s, at_most=S - 1) for s in listed})
-        if len(gone) == S:
+        excluded = sorted({checks.integer("without", s, at_most=S - 1) for s in listed})
+        if len(excluded) == S:
             raise ArgumentError(f"without must leave at least one state; got all {S}")
-        vars(self).update(states=S, without=tuple(gone))
+        vars(self).update(states=S, without=tuple(excluded))
 
     @property
     def dim(self) -> int:
@@ -144,13 +144,13 @@ class Aggregation(StateMap):
             vars(self).update(groups=checks.integer("groups", self.groups, at_least=1, at_most=S))
             return
         listed = checks.entries("groups", self.groups, f"the group of each of {S} states")
-        held = tuple(checks.integer("groups", g, at_least=-1, at_most=S - 1) for g in listed)
-        if len(held) != S:
-            raise ArgumentError(f"groups must hold the group of each of {S} states; got {len(held)} entries")
-        missing = set(range(max(*held, 0) + 1)) - set(held)
+        group_of_state = tuple(checks.integer("groups", g, at_least=-1, at_most=S - 1) for g in listed)
+        if len(group_of_state) != S:
+            raise ArgumentError(f"groups must hold the group of each of {S} states; got {len(group_of_state)} entries")
+        missing = set(range(max(*group_of_state, 0) + 1)) - set(group_of_state)
         if missing:
             raise ArgumentError(f"groups must be numbered from 0 without gaps; got none with number {min(missing)}")
-        vars(self).update(groups=held)
+        vars(self).update(groups=group_of_state)
 
     @property
     def dim(self) -> int:

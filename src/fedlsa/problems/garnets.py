@@ -86,13 +86,13 @@ def garnet(
     checks.memory("agents", agents, 100, "each of them")
     make = _paper if preset == "paper" else _authors
     draw = make(agents, states, actions, branching, features, worlds, perturbation, seed)
-    held, w = agents_of(agents, assignment, weights)
+    assigned, w = agents_of(agents, assignment, weights)
     shape = draw.kernel.shape  # an edge for every (s, a, s') of every table
     table, s, _, _ = (np.broadcast_to(i, shape).ravel() for i in np.ogrid[tuple(slice(n) for n in shape)])
     rewards = np.broadcast_to(draw.reward[..., None], shape).ravel()
     chances = (draw.policy[:, :, None] * draw.kernel).ravel()
     edges = Edges(table, s, draw.successors[draw.world].ravel(), rewards, chances, np.zeros(len(s), np.bool_))
-    return temporal_difference(edges, shape[0], draw.features, discount, None, draw.assignment[held], w)
+    return temporal_difference(edges, shape[0], draw.features, discount, None, draw.assignment[assigned], w)
 
 
 def _normalised(kernel: Floats) -> Floats:
@@ -115,17 +115,17 @@ def _paper(N: int, S: int, A: int, B: int, d: int, W: int, perturbation: float, 
     phi = stream(FEATURES).standard_normal((S, d))
     phi /= np.linalg.norm(phi, axis=1).max()
     inhabitants = [N - N // 2, N // 2] if W == 2 else [N]
-    home = np.repeat(np.arange(W), inhabitants)
+    world_of_agent = np.repeat(np.arange(W), inhabitants)
     policy = np.full((S, A), 1 / A)
     if perturbation == 0:
-        return Draw(np.arange(W), successors, kernel, reward, policy, phi, home)
+        return Draw(np.arange(W), successors, kernel, reward, policy, phi, world_of_agent)
     noise = np.empty((N, S * A * (B + 1)))
     for c, (w, i) in enumerate((w, i) for w, n in enumerate(inhabitants) for i in range(n)):
         stream(AGENT, w, i).random(out=noise[c])
     noise *= perturbation
-    kernels = _normalised(kernel[home] + noise[:, : S * A * B].reshape(N, S, A, B))
-    rewards = reward[home] + noise[:, S * A * B :].reshape(N, S, A)
-    return Draw(home, successors, kernels, rewards, policy, phi, np.arange(N))
+    kernels = _normalised(kernel[world_of_agent] + noise[:, : S * A * B].reshape(N, S, A, B))
+    rewards = reward[world_of_agent] + noise[:, S * A * B :].reshape(N, S, A)
+    return Draw(world_of_agent, successors, kernels, rewards, policy, phi, np.arange(N))
 
 
 def _authors(N: int, S: int, A: int, B: int, d: int, W: int, perturbation: float, seed: int) -> Draw:
@@ -138,7 +138,7 @@ def _authors(N: int, S: int, A: int, B: int, d: int, W: int, perturbation: float
         rng.shuffle(row)
         successors[w, s, a] = np.flatnonzero(row)
 
-    home = np.arange(N) % W
+    world_of_agent = np.arange(N) % W
     same = perturbation == 0
     noise = np.zeros((1 if same else N, S, A, B))
     reached = np.zeros((W, S, A, S), np.bool_)
@@ -147,7 +147,7 @@ def _authors(N: int, S: int, A: int, B: int, d: int, W: int, perturbation: float
         _skip(rng, N * S * A * S)
     else:
         for c in range(N):
-            noise[c] = rng.uniform(0, perturbation, (S, A, S))[reached[home[c]]].reshape(S, A, B)
+            noise[c] = rng.uniform(0, perturbation, (S, A, S))[reached[world_of_agent[c]]].reshape(S, A, B)
 
     reward = rng.uniform(0, 1, S)
     if same:
@@ -161,12 +161,12 @@ def _authors(N: int, S: int, A: int, B: int, d: int, W: int, perturbation: float
     for s in range(S):
         rng.shuffle(policy[s])
 
-    world = np.arange(min(W, N)) if same else home
+    world = np.arange(min(W, N)) if same else world_of_agent
     sign = np.array([1.0, -1.0])
     per_table = reward + drift if W == 1 else sign[world][:, None] * reward
     rewards = np.repeat(per_table[:, :, None], A, axis=2)
     kernels = np.broadcast_to(_normalised(1 + noise), (len(world), S, A, B))
-    return Draw(world, successors, kernels, rewards, policy, phi, home if same else np.arange(N))
+    return Draw(world, successors, kernels, rewards, policy, phi, world_of_agent if same else np.arange(N))
 
 
 def _skip(rng: np.random.Generator, draws: int) -> None:

@@ -154,13 +154,13 @@ def from_mdps(
         m, at = np.argwhere(ends & (law > 0))[0].tolist()
         rule = "initial must give terminal states no probability"
         raise ArgumentError(f"{rule}; got {law[m, at]:g} for state {at} of P[{m}]")
-    held, w = agents(M, assignment, weights)
+    assigned, w = agents(M, assignment, weights)
     joint = pi[:, :, None] * kernel
     joint[ends] = 0
     table, s, a, s_next = np.nonzero(joint)
     edges = Edges(table, s, s_next, reward[table, s, a], joint[table, s, a, s_next], ends[table, s_next])
     arrays = {"P": P, "r": r, "policy": policy, "features": features, "terminal": terminal, "initial": initial}
-    problem = temporal_difference(edges, M, phi, gamma, law, held, w)
+    problem = temporal_difference(edges, M, phi, gamma, law, assigned, w)
     return recorded(problem, "from_mdps", {"discount": gamma}, **arrays, weights=weights, assignment=assignment)
 
 
@@ -198,7 +198,7 @@ def from_chains(
     phi = filled("features", features, ("S", "d"))
     M, S = len(given), len(phi)
     gamma = checks.real("discount", discount, at_least=0, below=1)
-    held, w = agents(M, assignment, weights)
+    assigned, w = agents(M, assignment, weights)
     lists = [_checked(f"chains[{m}]", _as_lists(f"chains[{m}]", entry, S), S) for m, entry in enumerate(given)]
     table = np.repeat(np.arange(M), [len(entry[0]) for entry in lists])
     s, s_next, y, chance, ends = (np.concatenate([entry[i] for entry in lists]) for i in range(5))
@@ -206,7 +206,7 @@ def from_chains(
     if initial is None and ends.any():
         raise ArgumentError("initial must be a law over the states when transitions terminate; got None")
     law = None if initial is None else _for_each(checks.probabilities, "initial", initial, M, S)
-    problem = temporal_difference(Edges(table, s, s_next, y, chance, ends), M, phi, gamma, law, held, w)
+    problem = temporal_difference(Edges(table, s, s_next, y, chance, ends), M, phi, gamma, law, assigned, w)
     arrays = {"features": features, "initial": initial, "weights": weights, "assignment": assignment}
     return recorded(problem, "from_chains", {"chains": lists, "discount": gamma}, **arrays)
 

@@ -31,12 +31,12 @@ def from_observations(
         K, d = len(prob[-1]), A[0].shape[1] if A else "d"
         A.append(filled(f"A in tables[{m}]", matrices, (K, d, d)))
         b.append(checks.array(f"b in tables[{m}]", vectors, (K, A[-1].shape[1])))
-    held, w = agents(len(given), assignment, weights)
+    assigned, w = agents(len(given), assignment, weights)
     first = offsets([len(law) for law in prob])
     z, laws = Dense(np.concatenate(A), np.concatenate(b)), [np.array(law) for law, _, _ in given]
-    own_tables = list(zip(laws, np.split(z.A, first[1:-1]), np.split(z.b, first[1:-1]), strict=True))
-    problem = Problem(z, np.concatenate(prob), first, held, w)
-    return recorded(problem, "from_observations", {"tables": own_tables}, weights=weights, assignment=assignment)
+    table_arguments = list(zip(laws, np.split(z.A, first[1:-1]), np.split(z.b, first[1:-1]), strict=True))
+    problem = Problem(z, np.concatenate(prob), first, assigned, w)
+    return recorded(problem, "from_observations", {"tables": table_arguments}, weights=weights, assignment=assignment)
 
 
 def regression(
@@ -60,11 +60,11 @@ def regression(
     for m, (features, target) in enumerate(given):
         X.append(filled(f"X in sites[{m}]", features, ("K", X[0].shape[1] if X else "d")))
         y.append(checks.array(f"y in sites[{m}]", target, (len(X[-1]),)))
-    held, w = agents(len(given), assignment, weights)
+    assigned, w = agents(len(given), assignment, weights)
     first = offsets([len(rows) for rows in X])
     row = np.arange(first[-1], dtype=np.uint32)
     z = RankOne(np.concatenate(X), row, row, np.concatenate(y), strength)
-    own_sites = list(zip(np.split(z.rows, first[1:-1]), np.split(z.y, first[1:-1]), strict=True))
-    problem = Problem(z, np.repeat(1 / np.diff(first), np.diff(first)), first, held, w, ordered=True)
-    given_as = {"sites": own_sites, "ridge": strength}
+    site_arguments = list(zip(np.split(z.rows, first[1:-1]), np.split(z.y, first[1:-1]), strict=True))
+    problem = Problem(z, np.repeat(1 / np.diff(first), np.diff(first)), first, assigned, w, ordered=True)
+    given_as = {"sites": site_arguments, "ridge": strength}
     return recorded(problem, "regression", given_as, weights=weights, assignment=assignment)

@@ -46,20 +46,20 @@ def from_transitions(
     same_columns("phi and phi_next in logs", [part for phi, _, following, *_ in given for part in (phi, following)])
     gamma = checks.real("discount", discount, at_least=0, below=1)
     lam = checks.real("trace", trace, at_least=0, at_most=1)
-    own_logs: list[tuple[Any, ...]] = []
+    checked_logs: list[tuple[Any, ...]] = []
     for m, entry in enumerate(given):
-        own_logs.append(_checked(f"logs[{m}]", entry, own_logs[0][0].shape[1] if own_logs else "d"))
+        checked_logs.append(_checked(f"logs[{m}]", entry, checked_logs[0][0].shape[1] if checked_logs else "d"))
     u, v = [], []
-    for phi, _, phi_next, ended, cut, rho in own_logs:
+    for phi, _, phi_next, ended, cut, rho in checked_logs:
         u.append(traces(phi, ended if cut is None else ended | cut, gamma * lam, rho))
         v.append(phi - gamma * np.where(ended[:, None], 0, phi_next))
-    held, w = agents(len(given), assignment, weights)
+    assigned, w = agents(len(given), assignment, weights)
     first = offsets([len(rows) for rows in u])
     left, right = np.arange(2 * first[-1], dtype=np.uint32).reshape(2, -1)
-    z = RankOne(np.concatenate(u + v), left, right, np.concatenate([log[1] for log in own_logs]))
-    prob, weighted = np.repeat(1 / np.diff(first), np.diff(first)), any(log[5] is not None for log in own_logs)
-    problem = Problem(z, prob, first, held, w, None, True, gamma, lam, off_policy=weighted)
-    given_as = {"logs": own_logs, "discount": gamma, "trace": lam}
+    z = RankOne(np.concatenate(u + v), left, right, np.concatenate([log[1] for log in checked_logs]))
+    prob, weighted = np.repeat(1 / np.diff(first), np.diff(first)), any(log[5] is not None for log in checked_logs)
+    problem = Problem(z, prob, first, assigned, w, None, True, gamma, lam, off_policy=weighted)
+    given_as = {"logs": checked_logs, "discount": gamma, "trace": lam}
     return recorded(problem, "from_transitions", given_as, weights=weights, assignment=assignment)
 
 

@@ -100,10 +100,10 @@ class Kind:
         return 168 if self.single else 144
 
 
-# What jobs on a problem share; own_* and weights : one per agent
+# What jobs on a problem share; agent_* and weights : one per agent
 DeviceTables = namedtuple(
     "DeviceTables",
-    "rows, pair, minus_y, columns, minus_b, slots, successor, own_row, own_slot, own_shift, own_length, weights",
+    "rows, pair, minus_y, columns, minus_b, slots, successor,agent_row, agent_slot, agent_shift, agent_length, weights",
 )
 # What changes, for all chains (steps, position, xi) or for all blocks; record_rounds end in -1 in each block
 DeviceState = namedtuple(
@@ -199,13 +199,13 @@ def packed_slots(z: RankOne, outcomes: OutcomeTables) -> NDArray[np.uint64]:
     size = np.int64(1) << (32 - outcomes.shift.astype(np.int64))
     table = np.repeat(np.arange(len(size)), size)
     entry = outcomes.slots.astype(np.int64)
-    own = np.arange(len(entry)) - outcomes.slot[table]
+    outcome = np.arange(len(entry)) - outcomes.slot[table]
     alias = entry >> outcomes.shift[table].astype(np.int64)
     pair = outcome_pairs(z, 8)[outcomes.order]
     first, last = outcomes.row[table], outcomes.length[table] - 1  # slots beyond the outcomes never choose themselves
-    words = entry, pair[first + np.minimum(own, last)], pair[first + np.minimum(alias, last)]
-    entry_, mine, other = (w.astype(np.uint64) for w in words)
-    return entry_ | (mine << np.uint64(32)) | (other << np.uint64(48))
+    words = entry, pair[first + np.minimum(outcome, last)], pair[first + np.minimum(alias, last)]
+    entry_, first_pair, alias_pair = (w.astype(np.uint64) for w in words)
+    return entry_ | (first_pair << np.uint64(32)) | (alias_pair << np.uint64(48))
 
 
 def device_tables(kind: Kind, job: Job) -> DeviceTables:
@@ -221,7 +221,7 @@ def device_tables(kind: Kind, job: Job) -> DeviceTables:
         rows = padded(row_table(z, features=True)[0], D, dtype).ravel()
         pair, minus_y = outcome_pairs(z, 16 if kind.copies else 32)[order], -z.y[order]
         slots = packed_slots(z, outcomes) if kind.draws == PACKED else slots
-    own_slot = outcomes.slot[m] if kind.draws in (INDEPENDENT, PACKED) else np.zeros(len(m))
+    agent_slot = outcomes.slot[m] if kind.draws in (INDEPENDENT, PACKED) else np.zeros(len(m))
     return DeviceTables(
         rows=rows,
         pair=pair.astype(np.int32 if kind.copies else np.int64),
@@ -230,9 +230,9 @@ def device_tables(kind: Kind, job: Job) -> DeviceTables:
         minus_b=minus_b,
         slots=slots,
         successor=outcomes.successor.copy(),
-        own_row=outcomes.row[m].astype(np.uint32),
-        own_slot=own_slot.astype(np.uint32),
-        own_shift=outcomes.shift[m].astype(np.uint32),
-        own_length=outcomes.length[m].astype(np.uint32),
+        agent_row=outcomes.row[m].astype(np.uint32),
+        agent_slot=agent_slot.astype(np.uint32),
+        agent_shift=outcomes.shift[m].astype(np.uint32),
+        agent_length=outcomes.length[m].astype(np.uint32),
         weights=p.weights.copy(),
     )

@@ -35,9 +35,9 @@ else:
 
 
 @device
-def own_entries(tables, i):
+def agent_entries(tables, i):
     """Where the alias table and the outcomes of agent entry i begin, 32 - bits of the table, how many outcomes."""
-    return tables.own_slot[i], tables.own_row[i], tables.own_shift[i], tables.own_length[i]
+    return tables.agent_slot[i], tables.agent_row[i], tables.agent_shift[i], tables.agent_length[i]
 
 
 @device
@@ -48,10 +48,10 @@ def pick(word, slots, table, shift):
 
 
 @device
-def draw(kind, key, agent, index, tables, own, position):
+def draw(kind, key, agent, index, tables, entries, position):
     """The outcomes of the steps 4 index, ..., 4 index + 3, and where a trajectory stands after them."""
     slots, successor = tables.slots, tables.successor
-    slot, row, shift, length = own
+    slot, row, shift, length = entries
     if kind == LOG:
         n = 4 * index
         k0, k1 = row + uint32(n % length), row + uint32((n + 1) % length)
@@ -74,21 +74,21 @@ def draw(kind, key, agent, index, tables, own, position):
 def packed(word, slots, table, shift):
     """The same with the outcome's pair of rows, in a table of 64-bit slots: entry, its own pair, its alias's pair."""
     word = uint32(word)
-    own = uint32(word >> shift)
-    slot = slots[uint32(table + own)]
+    outcome = uint32(word >> shift)
+    slot = slots[uint32(table + outcome)]
     k = uint32(choose(word, uint32(slot), shift))
-    return k, int32((slot >> uint64(32)) & uint64(0xFFFF)) if k == own else int32(slot >> uint64(48))
+    return k, int32((slot >> uint64(32)) & uint64(0xFFFF)) if k == outcome else int32(slot >> uint64(48))
 
 
 @device
-def outcomes_of(kind, key, agent, index, tables, own, position):
+def outcomes_of(kind, key, agent, index, tables, entries, position):
     """The pairs of rows and -y of the steps 4 index, ..., 4 index + 3, and where a trajectory stands after them.
 
-    own : of the agent, from `own_entries`
+    entries : of the agent, from `agent_entries`
     """
     pair, minus_y = tables.pair, tables.minus_y
     if kind == PACKED:
-        slots, (slot, row, shift, _) = tables.slots, own
+        slots, (slot, row, shift, _) = tables.slots, entries
         x = random_block(key, agent, index)
         k0, a0 = packed(x[0], slots, slot, shift)
         k1, a1 = packed(x[1], slots, slot, shift)
@@ -96,30 +96,30 @@ def outcomes_of(kind, key, agent, index, tables, own, position):
         k3, a3 = packed(x[3], slots, slot, shift)
         y0, y1 = minus_y[uint32(row + k0)], minus_y[uint32(row + k1)]
         return a0, a1, a2, a3, y0, y1, minus_y[uint32(row + k2)], minus_y[uint32(row + k3)], position
-    k0, k1, k2, k3, position = draw(kind, key, agent, index, tables, own, position)
+    k0, k1, k2, k3, position = draw(kind, key, agent, index, tables, entries, position)
     y0, y1, y2, y3 = minus_y[uint32(k0)], minus_y[uint32(k1)], minus_y[uint32(k2)], minus_y[uint32(k3)]
     return pair[uint32(k0)], pair[uint32(k1)], pair[uint32(k2)], pair[uint32(k3)], y0, y1, y2, y3, position
 
 
 @device
-def hold(kind, key, agent, index, tables, own, held):
-    """Four threads of an agent draw the four blocks around `index`, one each: held is what this one has drawn."""
-    pairs, minus_y, tid = held
-    mine = uint32((index & 0xFFFFFFFC) + (tid & 3))
+def draw_into_memory(kind, key, agent, index, tables, entries, stored):
+    """Four threads of an agent draw the four blocks around `index`, one each: `stored` is what this one has drawn."""
+    pairs, minus_y, tid = stored
+    block_drawn = uint32((index & 0xFFFFFFFC) + (tid & 3))
     pairs[0], pairs[1], pairs[2], pairs[3], minus_y[0], minus_y[1], minus_y[2], minus_y[3], _ = outcomes_of(
-        kind, key, agent, mine, tables, own, uint32(0)
+        kind, key, agent, block_drawn, tables, entries, uint32(0)
     )
 
 
 @device
-def next_block(drawing, key, agent, index, tables, own, position, held):
+def next_block(drawing, key, agent, index, tables, entries, position, stored):
     """`outcomes_of` a block; drawing : how, and whether the threads of an agent split the work (all agents at once)."""
     kind, split = drawing
     if not split:
-        return outcomes_of(kind, key, agent, index, tables, own, position)
-    pairs, minus_y, tid = held
+        return outcomes_of(kind, key, agent, index, tables, entries, position)
+    pairs, minus_y, tid = stored
     if index & 3 == 0:
-        hold(kind, key, agent, index, tables, own, held)
+        draw_into_memory(kind, key, agent, index, tables, entries, stored)
     whom = (tid & (WARP - 4)) + (index & 3)
     a0, a1, a2, a3 = ask(pairs[0], whom), ask(pairs[1], whom), ask(pairs[2], whom), ask(pairs[3], whom)
     y0, y1, y2, y3 = ask(minus_y[0], whom), ask(minus_y[1], whom), ask(minus_y[2], whom), ask(minus_y[3], whom)

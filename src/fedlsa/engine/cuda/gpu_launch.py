@@ -47,7 +47,7 @@ class Timing:
 
 
 last = Timing()
-ALONE = threading.Lock()  # blocks that wait for one another must all be on the device: one call at a time
+ONE_CALL = threading.Lock()  # blocks that wait for one another must all be on the device: one call at a time
 
 
 @functools.cache
@@ -84,7 +84,7 @@ class Group:
         memory = np.zeros((len(blocks), max(1, self.kind.blocks - 1), D))
         position, recorded = np.zeros(chains[-1], np.uint32), np.zeros(len(blocks), np.int64)
         for b, ((job, seed), begin) in enumerate(zip(self.members, self.begins, strict=True)):
-            p, a, z, own = job.problem, job.algorithm, job.problem.observations, slice(chains[b], chains[b + 1])
+            p, a, z, of_chains = job.problem, job.algorithm, job.problem.observations, slice(chains[b], chains[b + 1])
             first = self.next_rounds(b, 1)
             eta, gain = first.step_sizes.flat[0], first.gains.flat[0]
             values = {
@@ -101,17 +101,17 @@ class Group:
             theta[b, : p.dim], running[b, : p.dim] = begin.theta[0], begin.running[0]
             memory[b, : begin.memory.shape[1], : p.dim] = begin.memory[0]
             if not self.kind.scaled:
-                xi[own, : p.dim], shift[b, : p.dim] = begin.variates[0], begin.shift[0]
+                xi[of_chains, : p.dim], shift[b, : p.dim] = begin.variates[0], begin.shift[0]
                 if self.kind.stay:
-                    xi[own, : p.dim], shift[b] = begin.control_variates[0], 0
+                    xi[of_chains, : p.dim], shift[b] = begin.control_variates[0], 0
             elif begin.scale[0] == 1:
                 blocks["before"][b] = eta
-                xi[own, : p.dim] = blocks["before"][b] * begin.control_variates[0]
+                xi[of_chains, : p.dim] = blocks["before"][b] * begin.control_variates[0]
             else:  # as such a kernel left it
-                blocks["before"][b], xi[own, : p.dim] = begin.scale[0], begin.xi[0]
+                blocks["before"][b], xi[of_chains, : p.dim] = begin.scale[0], begin.xi[0]
             if isinstance(job.sampling, Markov):
                 chain = to_block_start(p, job.outcomes, seed, begin.chain[0], begin.steps[0])
-                position[own] = chain_positions(p, job.outcomes, chain)
+                position[of_chains] = chain_positions(p, job.outcomes, chain)
             if 0 in job.recorded[:1]:
                 out[outs[b], : p.dim], recorded[b] = begin.theta[0], 1
         return DeviceState(
@@ -187,21 +187,21 @@ class Group:
         for job in self.jobs:
             S, R, N, d = len(job.seeds), len(job.recorded), job.problem.n_agents, job.problem.dim
             chain, record = self.blocks["chains"][b], self.blocks["out"][b]
-            own, mine = slice(b, b + S), slice(chain, chain + S * N)
+            of_seeds, of_chains = slice(b, b + S), slice(chain, chain + S * N)
             received = np.stack([observations_received(job, i) for i in range(S)])
-            steps = host["steps"][mine].reshape(S, N)
+            steps = host["steps"][of_chains].reshape(S, N)
             state = RunState(
-                theta=theta[own, :d],
-                running=running[own, :d],
-                memory=memory[own, :, :d],
-                xi=xi[mine, :d].reshape(S, N, d),
-                shift=shift[own, :d],
-                scale=self.blocks["before"][own].copy() if self.kind.scaled else np.ones(S),
+                theta=theta[of_seeds, :d],
+                running=running[of_seeds, :d],
+                memory=memory[of_seeds, :, :d],
+                xi=xi[of_chains, :d].reshape(S, N, d),
+                shift=shift[of_seeds, :d],
+                scale=self.blocks["before"][of_seeds].copy() if self.kind.scaled else np.ones(S),
                 steps=steps,
-                chain=self._chains(job, host["position"][mine].reshape(S, N), steps),
+                chain=self._chains(job, host["position"][of_chains].reshape(S, N), steps),
                 received=received[:, -1],
                 rounds=np.full(S, job.rounds),
-                diverged_at=host["diverged"][own],
+                diverged_at=host["diverged"][of_seeds],
             )
             iterates = out[record : record + S * R].reshape(S, R, -1)[..., :d]
             yield JobOutcome(iterates, received[:, :-1], state)
@@ -246,8 +246,8 @@ def to_block_start(problem: Problem, outcomes: OutcomeTables, seed: int, chain: 
 
 def joined(parts: list[Array], dtype: Any) -> Array:
     """The parts one after the other; one number where there are none, since a device has no empty arrays."""
-    whole = np.concatenate([np.zeros(0, dtype), *parts]).astype(dtype)
-    return whole if len(whole) else np.zeros(1, dtype)
+    all_parts = np.concatenate([np.zeros(0, dtype), *parts]).astype(dtype)
+    return all_parts if len(all_parts) else np.zeros(1, dtype)
 
 
 def observations_received(job: Job, i: int) -> Array:
@@ -259,28 +259,6 @@ def observations_received(job: Job, i: int) -> Array:
         return np.asarray(before + rounds * schedule(job.algorithm, job.sampling, seed, 1).observations[0])
     lengths = schedule(job.algorithm, job.sampling, seed, job.rounds - first, N, first).received
     return np.asarray(before + np.append(0, np.cumsum(lengths))[rounds])
-
-
-def batches(jobs: list[Job]) -> list[list[Job]]:
-    """The jobs in their order, in parts that fit into the memory that is free; one that does not fit is an error."""
-    free = _free()
-    out, used, seen = [list[Job]()], 0, set[int]()
-    for job in jobs:
-        tables, state = _bytes(job)
-        size = state + (0 if id(job.problem) in seen else tables)
-        if state + tables > free:
-            raise ArgumentError(
-                f"a run must fit into the GPU's memory, {free / 2**30:.2g} GB free; got one of "
-                f"{(state + tables) / 2**30:.2g} GB ({len(job.seeds)} seeds, {job.problem.n_agents} agents): "
-                "use fewer seeds"
-            )
-        if used + size > free:
-            out.append([])
-            used, seen, size = 0, set(), state + tables
-        out[-1].append(job)
-        seen.add(id(job.problem))
-        used += size
-    return out
 
 
 def processors() -> int:
@@ -307,12 +285,29 @@ def _bytes(job: Job) -> tuple[int, int]:
 
 
 def parts(jobs: list[Job]) -> list[list[Job]]:
-    """The jobs in parts that fit into the device's memory; what cannot be run there is refused."""
+    """The jobs in their order, in parts that fit into the memory that is free; what cannot be run is an error."""
     for job in jobs:
         if job.problem.dim > MOST_DIMENSIONS:
             raise ArgumentError(f"dim must be at most {MOST_DIMENSIONS} with engine='cuda'; got {job.problem.dim}")
         refuse_raising(type(job.algorithm))
-    return batches(jobs)
+    free = _free()
+    out, used, laid_out = [list[Job]()], 0, set[int]()
+    for job in jobs:
+        tables, state = _bytes(job)
+        size = state + (0 if id(job.problem) in laid_out else tables)
+        if state + tables > free:
+            raise ArgumentError(
+                f"a run must fit into the GPU's memory, {free / 2**30:.2g} GB free; got one of "
+                f"{(state + tables) / 2**30:.2g} GB ({len(job.seeds)} seeds, {job.problem.n_agents} agents): "
+                "use fewer seeds"
+            )
+        if used + size > free:
+            out.append([])
+            used, laid_out, size = 0, set(), state + tables
+        out[-1].append(job)
+        laid_out.add(id(job.problem))
+        used += size
+    return out
 
 
 def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
@@ -322,10 +317,10 @@ def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     """
     total, done = sum(job.updates for job in jobs), 0.0
     out: list[JobOutcome] = []
-    with ALONE:
+    with ONE_CALL:
         last.__init__()  # type: ignore[misc]
         for part in parts(jobs):
-            out += _run_together(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
+            out += _run_at_once(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
             done += sum(job.updates for job in part)
     return out
 
@@ -338,7 +333,7 @@ def timed(phase: str) -> Iterator[None]:
     setattr(last, phase, getattr(last, phase) + time.perf_counter() - clock)
 
 
-def _run_together(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:
+def _run_at_once(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:
     members: dict[tuple[Kind, int, int, Any], list[int]] = defaultdict(list)
     most_blocks = max(1, processors() // sum(len(job.seeds) for job in jobs))  # so that all of them run at once
     for i in sorted(range(len(jobs)), key=lambda i: -jobs[i].rounds):  # what takes longest must begin first

@@ -180,7 +180,7 @@ def segments(moved, theta, drift, work, when, drawn, how, static):
     steps of the round; drawn : how outcomes are drawn, key, agent, number of the first block, tables, the agent's
     entries in them, and the number of the thread
     """
-    (vectors, linear, delta), (phase, H), (kind, key, agent, index, tables, own, tid) = work, when, drawn
+    (vectors, linear, delta), (phase, H), (kind, key, agent, index, tables, entries, tid) = work, when, drawn
     u, f, scratch, E = vectors[0], vectors[1], vectors[5], static[1]
     lane, nth = int32(tid % WARP), int32(tid % THREADS)
     first = int32(lane - nth)
@@ -191,12 +191,12 @@ def segments(moved, theta, drift, work, when, drawn, how, static):
         for c in range(COLUMNS):
             linear[c][i] = i == COLUMNS * nth + c
     n, block, none = int32(4 * begin - phase), uint32(index + uint32(begin + nth)), uint32(0)
-    b0, b1, b2, b3, z0, z1, z2, z3, _ = outcomes_of(kind, key, agent, block, tables, own, none)
+    b0, b1, b2, b3, z0, z1, z2, z3, _ = outcomes_of(kind, key, agent, block, tables, entries, none)
     for k in range(THREADS * times):
         if k % THREADS == 0:  # the next blocks are drawn while these are stepped through
             a0, a1, a2, a3, y0, y1, y2, y3 = b0, b1, b2, b3, z0, z1, z2, z3
             block = uint32(block + uint32(THREADS))
-            b0, b1, b2, b3, z0, z1, z2, z3, _ = outcomes_of(kind, key, agent, block, tables, own, none)
+            b0, b1, b2, b3, z0, z1, z2, z3, _ = outcomes_of(kind, key, agent, block, tables, entries, none)
         whom = first + k % THREADS
         for j in range(4):
             delta[j] = 0 <= n + j < H

@@ -50,7 +50,7 @@ if SIMULATED:
         """Threads of a block wait for one another."""
         _simulator().syncthreads()
 
-    def seat(parts):
+    def thread_place(parts):
         """The seed, which of its blocks, the number of a thread in it, and how many threads it has."""
         here = _simulator()
         size = here.blockDim.x // parts
@@ -74,7 +74,7 @@ else:
         cuda.syncthreads()
 
     @device
-    def seat(parts):
+    def thread_place(parts):
         """The seed, which of its blocks, the number of a thread in it, and how many threads it has."""
         b = cuda.blockIdx.x // parts
         return b, cuda.blockIdx.x - b * parts, cuda.threadIdx.x, cuda.blockDim.x
@@ -138,15 +138,15 @@ def halve(part, n, lane, mask):
     """
     upper = lane & mask != 0
     for i in range(n):
-        mine, other = (part[i + n], part[i]) if upper else (part[i], part[i + n])
-        part[i] = mine + exchange(other, mask)
+        kept, given = (part[i + n], part[i]) if upper else (part[i], part[i + n])
+        part[i] = kept + exchange(given, mask)
 
 
 @device
-def block_sum(part, meet, turn, shape, tid, size):
+def block_sum(part, warp_sums, turn, shape, tid, size):
     """part <- its sum over the agents of a block, for the E coordinates of this thread.
 
-    meet : (turns, warps, E threads) in shared memory, of which `turn` picks one that nobody reads any more: so one
+    warp_sums : (turns, warps, E threads) in shared memory, of which `turn` picks one that nobody reads any more: so one
     barrier is enough. shape : threads of an agent, which count as one, and E.
     """
     threads, E = shape
@@ -159,16 +159,16 @@ def block_sum(part, meet, turn, shape, tid, size):
         if WARP == 32:
             c += exchange(c, 2)
             c += exchange(c, 1)
-        held = lane // (WARP // 8)
+        coordinate = lane // (WARP // 8)
         if warps > 1:
             if lane % (WARP // 8) == 0:
-                meet[turn, warp, held] = c
+                warp_sums[turn, warp, coordinate] = c
             barrier()
-            c = (meet[turn, 0, held] + meet[turn, 1, held]) + (
-                meet[turn, 2, held] + meet[turn, 3, held]
+            c = (warp_sums[turn, 0, coordinate] + warp_sums[turn, 1, coordinate]) + (
+                warp_sums[turn, 2, coordinate] + warp_sums[turn, 3, coordinate]
             )  # those of warps that are not there are 0
             for w in range(4, warps):
-                c += meet[turn, w, held]
+                c += warp_sums[turn, w, coordinate]
         for i in range(8):
             part[i] = ask(c, WARP // 8 * i)
     else:
@@ -186,11 +186,11 @@ def block_sum(part, meet, turn, shape, tid, size):
                 value += exchange(value, 1)
             part[i] = value
             if warps > 1 and lane < threads:
-                meet[turn, warp, i * threads + lane] = value
+                warp_sums[turn, warp, i * threads + lane] = value
         if warps > 1:
             barrier()
             for i in range(E):
-                value = meet[turn, 0, i * threads + tid % threads]
+                value = warp_sums[turn, 0, i * threads + tid % threads]
                 for w in range(1, warps):
-                    value += meet[turn, w, i * threads + tid % threads]
+                    value += warp_sums[turn, w, i * threads + tid % threads]
                 part[i] = value
