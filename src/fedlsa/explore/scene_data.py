@@ -107,8 +107,9 @@ def known_line(known: Curves, drawn: Curves) -> bytes:
     steps = f"{s.local_steps} local step{'s' if s.local_steps > 1 else ''}"
     told: dict[str, Any] = {
         "title": f"{PROBLEMS[s.problem]}: step size {s.step_size:.4g}, {steps}", "rounds": s.rounds, "round": s.round,
-        "problem": s.problem, "unstable": dict.fromkeys(known.unstable, UNSTABLE), "words": known.lines(),
-        "limits": words.limits_line(known.limits), "start": words.start_line(known.by_method),
+        "problem": s.problem, "waiting": known.waiting, "words": known.lines(),
+        "unstable": dict.fromkeys(known.unstable, UNSTABLE), "limits": words.limits_line(known.limits),
+        "start": words.start_line(known.by_method),
     }  # fmt: skip
     if known.by_method.keys() != drawn.by_method.keys():
         told["error"] = error_data(s, known.by_method)

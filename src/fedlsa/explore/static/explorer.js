@@ -19,7 +19,7 @@
   const page = random();
   let values = read(location.search), good = {...values};  // good: the server has taken them
   let files = history.state?.files || sessionStorage.files || "";  // the set of files that were dropped
-  let known = null, keys = {}, runs = null, sites = null, take = null, fresh = true, jump = true;
+  let known = null, keys = {}, runs = null, sites = null, take = null, fresh = true, jump = true, begun = false;
   let scene = null, shownMoves = "", number = 0, moved = null, timer = 0, asking = false;
   const open = {};  // by topic: what ends the answer that is coming
   const controls = {};  // by setting: puts its value into the page
@@ -269,11 +269,13 @@
       scene = find("scene").scene = FedLSAScene.create(find("scene"), {future: 0.75, onDrag: pull});
     }
     if (jump) data.round = values.round; else delete data.round;
-    const keep = !jump && keys.curves === scene.key;
+    if (data.error && !begun) data.error = {...data.error, bands_of: data.error.methods[0].name};  // FedLSA, once it is there
+    const keep = begun && !jump && keys.curves === scene.key;
     if (data.problem !== scene.problem) scene.fit();
     Object.assign(scene, {key: keys.curves, problem: data.problem, data});
     scene.show(data, {keep});
     if (known.error) jump = false;
+    begun ||= !data.waiting.length;
   }
   function say(list, lines) {  // **name** is bold
     const text = JSON.stringify(lines);
