@@ -12,7 +12,7 @@ from twin import Twin
 
 import fedlsa as fl
 from fedlsa.theory import tuning
-from fedlsa.theory.exact_curves import CurveRequest, compute
+from fedlsa.theory.exact_curves import independent_curve
 from fedlsa.theory.rounds import groups_of
 
 CLOSE = 1e-9  # relative: variances to themselves, means to the error they are a part of
@@ -45,7 +45,7 @@ def found(problem, a, recorded, route="usual", theta_0=None, xi_0=None) -> dict[
             patch.setattr(tuning, "KRYLOV_FROM", 0 if route == "Krylov spaces" else 10**9)
         if route == "nodes":  # however few modes there are
             patch.setattr(tuning, "JOINT_MODES", 0)
-        out = compute(CurveRequest(groups, a, u, np.asarray(recorded)))
+        out = independent_curve(groups, a, u, np.asarray(recorded))
     mse = np.sum(out.mean**2, axis=1) + out.variance
     return {"mean": out.mean, "variance": out.variance, "mse": mse, "psi": out.psi, "route": out.route}
 

@@ -12,6 +12,7 @@ from twin import Twin
 import fedlsa as fl
 from fedlsa.theory import agent_limits, moments, tuning
 from fedlsa.theory.joint import Joint
+from fedlsa.theory.many_rounds import moment_map
 from fedlsa.theory.modes import Limit, factor
 from fedlsa.theory.nodes import Nodes
 from fedlsa.theory.problem_moments import merged
@@ -54,11 +55,11 @@ def test_every_route_finds_one_limit_and_one_answer_where_there_is_none(case, a)
     suited = [r for r in agent_limits.ROUTES if r != "modes" or (step.reduced and Limit(step).good)]
     ends = [agent_limits.limit(step, [r]) for r in suited]
     assert [e.route for e in ends] == suited
-    if ends[0].solution is None:  # of no noise
+    if not ends[0].known:  # of no noise
         assert all(not e.U.any() for e in ends)
         return
     form = Joint(step)
-    vectors = [e.solution.vector(form) for e in ends]
+    vectors = [e.vector(form) for e in ends]
     for e, vector in zip(ends[1:], vectors[1:], strict=True):
         np.testing.assert_allclose(vector, vectors[0], rtol=0, atol=1e-9 * np.abs(vectors[0]).max())
         np.testing.assert_allclose(e.U, ends[0].U, rtol=0, atol=1e-9 * np.abs(ends[0].U).max())
@@ -108,10 +109,10 @@ def test_many_different_agents_have_the_limit_that_their_rounds_tend_to(problem,
     np.testing.assert_allclose(agent_limits.limit(step, ["krylov"]).U, found.U, rtol=1e-9)
     monkeypatch.setattr(tuning, "JOINT_MODES", 0)
     start = np.ones(2), np.ones(step.shape)
-    usual = agent_limits.moment_map(step, *start)
+    usual = moment_map(step, *start)
     assert type(usual) is (Nodes if route == "modes" else Joint)
     for form in {usual, Joint(step)}:  # nothing is taken on trust: the moments stay as they are
-        vector, no_means = found.solution.vector(form), 0 * form.start(*start)[:, None]
+        vector, no_means = found.vector(form), 0 * form.start(*start)[:, None]
         again = form.advance(vector) + form.force(no_means)(np.zeros(1), np.zeros((1, 1)))
         np.testing.assert_allclose(form.second(again), form.second(vector), rtol=0, atol=1e-11 * np.abs(vector).max())
 
@@ -120,7 +121,7 @@ def test_a_route_that_is_not_accurate_is_left_for_the_next_and_none_is_a_refusal
     problem = fl.problems.garnet(agents=3, states=10, features=3, discount=0.6)
     step = round_of(problem, fl.SCAFFLSA(0.1, 7))
     right = agent_limits.limit(step)
-    wrong = replace(right.solution, U=2 * right.U, error=1e-3)
+    wrong = replace(right, U=2 * right.U, error=1e-3)
     monkeypatch.setitem(agent_limits._SOLVE, "modes", lambda *arguments: wrong)
     other = agent_limits.limit(step)
     assert other.route == "krylov"
@@ -225,7 +226,7 @@ def test_inertia_knows_a_limit_and_that_there_is_none_without_all_pairs(make, mo
             verdicts.append(agent_limits.settles(step, ["modes"]))
         assert verdicts == [share < 1] * 2, share
         end = agent_limits.limit(step)
-        assert (end.solution is not None) == (share < 1)
+        assert bool(end.known) == (share < 1)
         if share < 1:
             np.testing.assert_allclose(agent_limits.limit(step, ["krylov"]).U, end.U, rtol=1e-9)
             assert end.error <= 1e-9

@@ -12,9 +12,8 @@ from fedlsa.theory import agent_limits, local_steps, many_rounds, moments, round
 from fedlsa.theory.joint import Joint
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.linear import repeat, symkron
-from fedlsa.theory.local_steps import Kinds
+from fedlsa.theory.local_steps import Kinds, shared_length
 from fedlsa.theory.nodes import Nodes
-from fedlsa.theory.random_lengths import shared_length
 
 METHODS = [fl.SCAFFLSA(0.2, 7), fl.SCAFFLSA(0.2, 1), fl.Scaffnew(0.2, 0.2), fl.Scaffnew(0.2, 1.0)]
 
@@ -104,7 +103,7 @@ def test_threads_sketches_and_nodes_of_many_groups_change_nothing(a, monkeypatch
         rounds.append(round_of(m, a))
     step = rounds[0]
     np.testing.assert_array_equal(step.noise, rounds[1].noise)
-    joint, nodes = Joint(step), agent_limits.moment_map(step, np.ones(5), x)
+    joint, nodes = Joint(step), many_rounds.moment_map(step, np.ones(5), x)
     assert isinstance(nodes, Nodes)
     assert joint.length > 2 * tuning.SKETCH_SIZE
     slow = many_rounds.one_by_one(lambda t: joint, np.ones(5), x, wanted)
@@ -222,7 +221,7 @@ def test_dimensions_that_no_mean_reaches_are_left_out():
 def test_the_limit_is_a_fixed_point_and_the_radius_the_rate_at_which_it_is_approached(a, monkeypatch):
     step = round_of(several(), a)
     found, form = agent_limits.limit(step), Joint(step)
-    vector = found.solution.vector(form)
+    vector = found.vector(form)
     again = form.advance(vector) + form.force(np.zeros((form.n, 1)))(np.zeros(1), np.zeros((1, 1)))
     np.testing.assert_allclose(again, vector, rtol=0, atol=1e-12 * np.abs(vector).max())
     written_out = agent_limits.radius(step)

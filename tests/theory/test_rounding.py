@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import PrecisionError
-from fedlsa.theory import agent_limits, exact_curves, random_lengths, rounds, search, trajectories
+from fedlsa.theory import agent_limits, local_steps, many_rounds, rounds, search, trajectories
 from fedlsa.theory.noiseless import Modes, Powers, modes_of
 
 METHODS = (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 1), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.4))
@@ -73,14 +73,14 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
 
 def test_a_negative_variance_of_control_variates_is_refused(monkeypatch):
     problem, a = without_noise_at_the_solution(), fl.SCAFFLSA(0.1, 3)
-    real, limit = exact_curves.one_by_one, agent_limits.limit
+    real, limit = many_rounds.one_by_one, agent_limits.limit
 
     def wrong(*arguments):
         values = real(*arguments)
         values[:, -2] = -1e-5 - values[:, -2]
         return values
 
-    monkeypatch.setattr(exact_curves, "one_by_one", wrong)
+    monkeypatch.setattr(many_rounds, "one_by_one", wrong)
     with pytest.raises(PrecisionError, match="variances by round by round must not be negative"):
         fl.theory.exact(problem, a, 30)
     monkeypatch.setattr(agent_limits, "limit", lambda step: replace(limit(step), U=np.diag([1.0, -1e-5])))
@@ -196,7 +196,7 @@ def test_many_rounds_from_the_solution_begin_as_few_do(name):
 def test_sums_over_lengths_have_their_digits_at_both_ends(eigenvalues):
     """sum_l q^l (1 - z)^l (1 - z')^l, for sites whose steps hardly move and sites whose steps turn around."""
     Z, p = np.array(eigenvalues).reshape(-1, 1, 1), 1e-6
-    factor, powers = random_lengths.shared_length(Z, p)
+    factor, powers = local_steps.shared_length(Z, p)
     i, j = [0, 0, 1], [0, 1, 1]
     found = factor[i] * factor[j]
     for Q in powers:
@@ -208,7 +208,7 @@ def test_sums_over_lengths_have_their_digits_at_both_ends(eigenvalues):
 
 def test_sums_over_lengths_without_digits_are_refused():
     with pytest.raises(PrecisionError, match=r"rounds of 1e\+09 steps .* 1e-09, relative"):
-        random_lengths.shared_length(np.array([1e-6, 2.0]).reshape(-1, 1, 1), 1e-9)
+        local_steps.shared_length(np.array([1e-6, 2.0]).reshape(-1, 1, 1), 1e-9)
 
 
 def test_a_constant_step_size_needs_no_memory_per_round(monkeypatch):

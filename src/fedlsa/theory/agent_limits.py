@@ -9,7 +9,7 @@ not where it is above (Perron and Frobenius: the left eigenvector l of the radiu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -28,61 +28,50 @@ ROUTES = ("modes", "krylov", "dense")  # the first is quickest by far, but wants
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
-    """X = L X + Q: Cov(u) : (d, d), the trace of the largest agent's own covariance, what the route knows besides.
+class AgentLimit:
+    """X = L X + Q: Cov(u) : (d, d), infinite where second moments do not converge, and what the route knows besides.
 
-    error : estimated, relative, of Cov(u); route : one of ROUTES; definite : whether X is, None where rounding hides it
+    error : estimated, relative, of Cov(u)
+    route : one of ROUTES, or what shows that there is none: "mean" where the mean of a round grows already, "radius"
+        where second moments grow fast
+    size : the trace of the largest agent's own covariance; definite : whether X is, None where rounding hides it
+    known : empty where there is no X, or where it is 0
     """
 
     U: Floats
-    size: float
     error: float
     route: str
-    definite: bool | None
-    known: tuple[Any, ...]
+    size: float = np.inf
+    definite: bool | None = False
+    known: tuple[Any, ...] = ()
 
     def vector(self, map_: Joint) -> Floats | None:
         """X as a vector of another form of the round; None where it cannot be had from this one."""
-        if self.route == "modes":
+        if self.route == "modes" and self.known:
             equation, S, V = self.known
             return map_.fixed(S, V) if isinstance(map_, Nodes) else equation.written(S, self.U, V)
-        (vector,) = self.known
-        return None if isinstance(map_, Nodes) else vector
-
-
-@dataclass(frozen=True, eq=False)
-class AgentLimit:
-    """What a round leaves as it is; solution is None where second moments do not converge.
-
-    error : the estimated relative error of Cov(u); route : how it was found, one of ROUTES, or what shows that there is
-    none: "mean" where the mean of a round grows already, "radius" where second moments grow fast.
-    """
-
-    U: Floats
-    error: float
-    route: str
-    solution: Solution | None = None
+        return None if isinstance(map_, Nodes) or not self.known else self.known[0]
 
 
 def limit(step: AgentRound, routes: Sequence[str] = ROUTES) -> AgentLimit:
     """The fixed point of a round; routes : the ways to it that are tried, in this order."""
-    d = step.shape[1]
-    none = np.full((d, d), np.inf)
+    none = _without_limit(step, "mean")
     if not step.finite:
-        return AgentLimit(none, 0.0, "mean")
-    noise = (1 + step.sampled[0]) * step.gain[:, None, None] ** 2 * smat(step.noise[..., -1], d)
+        return none
+    noise = (1 + step.sampled[0]) * step.gain[:, None, None] ** 2 * smat(step.noise[..., -1], step.shape[1])
     own = np.linalg.eigvalsh(noise)
     definite = bool((own[:, 0] > tuning.NOISE_DEFINITE * own[:, -1]).all())  # so that it decides by itself
     if not definite:
         if not settles(step, routes):
-            return AgentLimit(none, 0.0, routes[0])
+            return replace(none, route=routes[0])
         if not noise.any():
-            return AgentLimit(np.zeros((d, d)), 0.0, routes[0])
+            return AgentLimit(np.zeros_like(none.U), 0.0, routes[0])
     found = solve(step, noise, routes, tuning.LIMIT_GOAL, definite)
-    if isinstance(found, str):
-        return AgentLimit(none, 0.0, found)
-    stable = found.definite if definite else True
-    return AgentLimit(found.U if stable else none, found.error, found.route, found if stable else None)
+    return found if found.definite or not definite else replace(none, error=found.error, route=found.route)
+
+
+def _without_limit(step: AgentRound, route: str) -> AgentLimit:
+    return AgentLimit(np.full((step.shape[1],) * 2, np.inf), 0.0, route)
 
 
 def settles(step: AgentRound, routes: Sequence[str] = ROUTES) -> bool:
@@ -96,15 +85,13 @@ def margin(step: AgentRound, routes: Sequence[str] = ROUTES, rate: float = 1.0) 
         return -1.0
     unit = np.broadcast_to(np.eye(step.shape[1]), step.Q.shape)
     found = solve(step, unit, routes, tuning.STABILITY_GOAL, True, rate)
-    if isinstance(found, str):
-        return -1.0
     return step.shape[1] / found.size if found.definite == (found.size > 0) else 1.0 if found.definite else -1.0
 
 
 def solve(
     step: AgentRound, noise: Floats, routes: Sequence[str], goal: float, decides: bool, rate: float = 1.0
-) -> Solution | str:
-    """X by the first route that is accurate enough, and decides; "mean" or "radius" where that shows there is none.
+) -> AgentLimit:
+    """X by the first route that is accurate enough, and decides; or what shows that there is none.
 
     noise : (K, d, d), what each round adds to each agent, independently; rate : by which a round is divided
     decides : whether it must be known that X is definite, or that it is not
@@ -112,7 +99,7 @@ def solve(
     tried, best, grows = list[str](), None, cache(lambda: rate == 1 and mean_grows(step))
     for route in routes:
         if route != "modes" and best is None and grows():
-            return "mean"
+            return _without_limit(step, "mean")
         try:
             with np.errstate(all="ignore"):
                 found = _SOLVE[route](step, noise, goal, decides, rate)
@@ -130,15 +117,15 @@ def solve(
     if best is not None:  # its error stands beside it
         return best
     if grows():
-        return "mean"
+        return _without_limit(step, "mean")
     if tried and rate == 1 and radius(step) > tuning.CLEARLY_UNSTABLE:
-        return "radius"  # moments that grow have badly conditioned equations
+        return _without_limit(step, "radius")  # moments that grow have badly conditioned equations
     K, d = step.shape
     rule = f"the limit of second moments must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
     raise PrecisionError(f"{rule}; got {', '.join(tried) or 'no route'} for {K} groups of agents in dimension {d}")
 
 
-def _by_modes(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> Solution | None:
+def _by_modes(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> AgentLimit | None:
     if not step.reduced or step.sampled[0]:
         return None
     equation = Limit(step, rate)
@@ -146,10 +133,10 @@ def _by_modes(step: AgentRound, noise: Floats, goal: float, decides: bool, rate:
         return None
     S, U, V, error = equation.solve(noise, goal)
     definite = equation.definite(S, U, V) if decides and np.isfinite(error) else None
-    return Solution(U, _largest(V), error, "modes", definite, (equation, S, V))
+    return AgentLimit(U, error, "modes", _largest(V), definite, (equation, S, V))
 
 
-def _by_krylov(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> Solution | None:
+def _by_krylov(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> AgentLimit | None:
     joint = Joint(step)
     if not krylov.dimensions(joint.length):
         return None
@@ -165,7 +152,7 @@ def _by_krylov(step: AgentRound, noise: Floats, goal: float, decides: bool, rate
     return _of_joint(joint, vector, error, "krylov", decides)
 
 
-def _by_matrix(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> Solution | None:
+def _by_matrix(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> AgentLimit | None:
     joint = Joint(step)
     if joint.length > tuning.WRITTEN_OUT:
         return None
@@ -177,14 +164,14 @@ def _by_matrix(step: AgentRound, noise: Floats, goal: float, decides: bool, rate
 _SOLVE = {"modes": _by_modes, "krylov": _by_krylov, "dense": _by_matrix}
 
 
-def _of_joint(joint: Joint, vector: Floats, error: float, route: str, decides: bool) -> Solution:
+def _of_joint(joint: Joint, vector: Floats, error: float, route: str, decides: bool) -> AgentLimit:
     d, second, (Y, zY, zz, own) = joint.d, joint.second(vector), joint.parts(vector)
     size = _largest(joint.diagonal(Y) + own)
     definite = None
     if decides and np.isfinite(error):
         both = np.block([[Y, zY.T], [zY, zz]]) if len(zz) else Y.copy()
         definite = positive(both, *own[joint.step.moments.count > 1])
-    return Solution(second[0, :d, :d], size, error, route, definite, (vector,))
+    return AgentLimit(second[0, :d, :d], error, route, size, definite, (vector,))
 
 
 def _largest(V: Floats) -> float:
@@ -250,12 +237,3 @@ def _radius_by_rates(step: AgentRound) -> float | None:
         return 1 / crossing(settled, low, high, tuning.RATE_DIGITS) if low > 0 and high < np.inf else None
     except PrecisionError:
         return None
-
-
-def moment_map(step: AgentRound, u: Floats, x: Floats) -> Joint:
-    """A round on covariances, from u and x : (K, d): at nodes where modes are many and good, else on all of them."""
-    if step.finite and step.reduced and step.shape[0] * step.shape[1] > tuning.JOINT_MODES:
-        nodes = Nodes(step, u, x)
-        if nodes.good:
-            return nodes
-    return Joint(step)

@@ -16,9 +16,9 @@ carries an estimate of its error.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,26 +31,14 @@ from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
 from . import trajectories, tuning
-from .agent_limits import moment_map
-from .joint import Joint
 from .linear import not_negative
-from .many_rounds import krylov_curve, means_alone, one_by_one
-from .noiseless import NoiselessMap, local_powers
+from .many_rounds import RoundMap, agents_curve, means_alone, round_map
 from .problem_moments import EPS, Moments, moments, start_error
-from .rounds import (
-    Groups,
-    GroupStages,
-    agent_round,
-    averaged_curve,
-    groups_of,
-    server_round,
-)
+from .rounds import Groups, GroupStages, ServerRound, averaged_curve, groups_of
 from .threads import small_products
 
 if TYPE_CHECKING:
     import xarray as xr
-
-_Round = TypeVar("_Round")
 
 
 def exact(
@@ -119,22 +107,21 @@ def exact_record(
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     start = start_error(m, theta_0)
     upload_noise = checks.real("upload_noise", upload_noise, at_least=0)
-    asked = CurveRequest(groups, algorithm, start, recorded, sampling, upload_noise=upload_noise)
-    if isinstance(sampling, Markov):
-        if upload_noise:
-            raise ArgumentError(f"upload_noise must be 0 along trajectories; got {upload_noise:g}")
-        if isinstance(problem, Moments):
-            raise ArgumentError("sampling must be IID() where only moments are given: they have no chain; got Markov()")
-        trajectories.check(problem, algorithm, sampling)
-        xi = np.zeros((problem.n_agents, problem.dim)) if xi_0 is None else np.array(xi_0, np.float64)
-        asked = replace(asked, problem=problem, xi=xi)
     with np.errstate(over="ignore", invalid="ignore"):
-        result = _record(asked, compute(asked), m.rounding(start, groups.x, round_length(algorithm)))
-    eta = float(algorithm.eta(recorded[-1:])[0])
-    result["attrs"]["start"] = m.start_label(theta_0)
-    lost = m.check_digits(eta, float(result["data_vars"]["samples"][1][-1]))
-    result["attrs"]["rounding"] = max(lost, _lost_in_means(start, groups, algorithm, result["data_vars"]["mse"][1]))
-    return result
+        if isinstance(sampling, Markov):
+            if upload_noise:
+                raise ArgumentError(f"upload_noise must be 0 along trajectories; got {upload_noise:g}")
+            found = _by_chains(problem, algorithm, sampling, start, xi_0, recorded)
+        else:
+            found = independent_curve(groups, algorithm, start, recorded, upload_noise)
+        values = _values(m, start, found, m.rounding(start, groups.x, round_length(algorithm)))
+    costs = _costs(m, algorithm, sampling, recorded)
+    lost = m.check_digits(float(algorithm.eta(recorded[-1:])[0]), float(costs["samples"][1][-1]))
+    attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
+    attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm)), "sampling": _label(sampling)}
+    attrs |= {"moments": found.moments, "route": found.route, "start": m.start_label(theta_0)}
+    attrs["rounding"] = max(lost, _lost_in_means(start, groups, algorithm, values["mse"][1]))
+    return {"data_vars": values | costs, "coords": {"rounds": recorded}, "attrs": attrs}
 
 
 def _lost_in_means(u: Floats, groups: Groups, a: Algorithm, mse: Floats) -> float:
@@ -150,32 +137,26 @@ def round_length(a: Algorithm) -> float:
     return float(a.eta(np.zeros(1, np.int64))[0] * H)
 
 
-def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) -> dict[str, dict[str, Any]]:
-    m, algorithm = asked.groups.moments, asked.algorithm
+def _values(m: Moments, start: Floats, found: ExactCurve, rounding: float) -> dict[str, Any]:
+    """The variables of a curve that are no costs."""
     mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
     noise = np.where(np.isnan(found.variance), np.inf, found.variance)
-    rounding = rounding + tuning.VARIANCE_ROUNDING * squared_bias
-    noise = not_negative(noise, rounding, f"variances by {found.route}")
+    noise = not_negative(noise, rounding + tuning.VARIANCE_ROUNDING * squared_bias, f"variances by {found.route}")
     mse = np.where(np.isnan(squared_bias), np.inf, squared_bias + noise)
     values = {
         "mse": (("rounds",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),
         "mean": (("rounds", "dim"), mean + m.theta_star, {"long_name": "mean iterate", "description": "E[theta]"}),
         "noise": (("rounds",), noise, {"description": "the variance, E||theta - E[theta]||^2"}),
     }
-    if not isinstance(asked.sampling, Markov):
-        assert found.drifted is not None
-        values |= _origins(asked.u, mean, found.drifted, squared_bias)
+    if found.drifted is not None:
+        values |= _origins(start, mean, found.drifted, squared_bias)
     if found.psi is not None:
         text = "E of the Lyapunov function, eq:definition:lyapunov_app"
         values["psi"] = (("rounds",), found.psi, {"description": text})
     if found.error is not None:
         text = "estimated error of mse: what chains remember of whole rounds changes in it, over 1 - epsilon"
         values["mse_error"] = (("rounds",), found.error, {"description": text})
-    attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
-    attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm))}
-    attrs |= {"sampling": _label(asked.sampling), "moments": found.moments, "route": found.route}
-    costs = _costs(m, algorithm, asked.sampling, asked.recorded)
-    return {"data_vars": values | costs, "coords": {"rounds": asked.recorded}, "attrs": attrs}
+    return values
 
 
 def _origins(start: Floats, mean: Floats, drifted: Floats, squared_bias: Floats) -> dict[str, Any]:
@@ -260,56 +241,6 @@ def controlled(algorithm: Algorithm, agents: int) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class CurveRequest:
-    """A curve that is asked for, from u = theta_0 - theta_star : (d,) and the control variates of each group of agents.
-
-    problem and xi = xi_0 : (N, d) are those of trajectories, whose moments need chains
-    upload_noise : standard deviation per coordinate of what agents add to their uploads
-    """
-
-    groups: Groups
-    algorithm: Algorithm
-    u: Floats
-    recorded: NDArray[np.int64]
-    sampling: Sampling = field(default_factory=IID)
-    problem: Problem | None = None
-    xi: Floats | None = None
-    upload_noise: float = 0.0
-
-    @property
-    def last(self) -> int:
-        return int(self.recorded[-1])
-
-    @property
-    def steady(self) -> bool:
-        """Whether all rounds are alike."""
-        a = self.algorithm
-        return a.average_after is None and not (isinstance(a.step_size, PowerStep) and a.step_size.power > 0)
-
-    @cached_property
-    def etas(self) -> Floats:
-        """The step size of each round, or of all of them."""
-        a = self.algorithm
-        return a.eta(np.arange(1 if isinstance(a.step_size, float) else max(self.last, 1)))
-
-    def stages(self, eta: float) -> GroupStages:
-        """What a round at a step size is made of."""
-        m = self.groups.moments
-        return GroupStages.of(self.algorithm.stages(eta, m.n_agents, self.upload_noise), m, self.groups.agent)
-
-    def each(self, make: Callable[[Moments, GroupStages], _Round]) -> Callable[[int], _Round]:
-        """Round t; the same object as long as the step size is the same."""
-        known = lru_cache(maxsize=1)(lambda eta: make(self.groups.moments, self.stages(eta)))
-        return lambda t: known(float(self.etas[min(t, len(self.etas) - 1)]))
-
-    @property
-    def average_after(self) -> int:
-        """The round from which iterates are averaged, after the last if they are not."""
-        after = self.algorithm.average_after
-        return self.last + 1 if after is None else after
-
-
-@dataclass(frozen=True, eq=False)
 class ExactCurve:
     """E[u] : (R, d), E||u - E[u]||^2 : (R,), psi of methods with control variates, error of a closure : (R,).
 
@@ -326,50 +257,43 @@ class ExactCurve:
     drifted: Floats | None = None
 
 
-def compute(asked: CurveRequest) -> ExactCurve:
-    """The curve by the first way that suits and vouches for it."""
-    if isinstance(asked.sampling, Markov):
-        return _by_chains(asked)
-    return _without_agents(asked) if not asked.stages(float(asked.etas[0])).controlled else _with_agents(asked)
-
-
-def _by_chains(asked: CurveRequest) -> ExactCurve:
-    p, a, sampling, xi = asked.problem, asked.algorithm, asked.sampling, asked.xi
-    assert isinstance(sampling, Markov)
-    assert p is not None
-    assert xi is not None
-    found = ExactCurve(*trajectories.curve(p, a, sampling, asked.u, xi, asked.recorded))
+def _by_chains(
+    problem: Problem | Moments, a: Algorithm, sampling: Markov, u: Floats, xi_0: ArrayLike | None, at: NDArray[np.int64]
+) -> ExactCurve:
+    if isinstance(problem, Moments):
+        raise ArgumentError("sampling must be IID() where only moments are given: they have no chain; got Markov()")
+    trajectories.check(problem, a, sampling)
+    xi = np.zeros((problem.n_agents, problem.dim)) if xi_0 is None else np.array(xi_0, np.float64)
+    found = ExactCurve(*trajectories.curve(problem, a, sampling, u, xi, at))
     return replace(found, route="states of chains" if found.error is None else "pairs of agents")
 
 
-def _without_agents(asked: CurveRequest) -> ExactCurve:
-    """Without control variates: the server's memory is all there is."""
-    x, nothing, at, after = asked.groups.x, np.zeros_like(asked.u), asked.recorded, asked.average_after
-    step_in = asked.each(lambda m, stages: server_round(m, stages, x))
-    if asked.steady:
-        step = step_in(0)
-        drifted = step.noiseless.curve(nothing, at)[0]
-        return ExactCurve(*step.curve(asked.u, at), route="powers of a round", drifted=drifted)
-    found = averaged_curve(step_in, asked.u, after, at)
-    drifted = averaged_curve(lambda t: step_in(t).noiseless, nothing, after, at)[0]
-    return ExactCurve(*found, route="round by round", drifted=drifted)
+def independent_curve(
+    groups: Groups, a: Algorithm, u: Floats, at: NDArray[np.int64], upload_noise: float = 0.0
+) -> ExactCurve:
+    """The curve from u = theta_0 - theta_star by the first way that suits and vouches for it; at : recorded rounds.
 
+    upload_noise : standard deviation per coordinate of what agents add to their uploads
+    """
+    m, x, constant = groups.moments, groups.x, not isinstance(a.step_size, PowerStep) or a.step_size.power == 0
+    etas = a.eta(np.arange(1 if constant else max(int(at[-1]), 1)))
 
-def _with_agents(asked: CurveRequest) -> ExactCurve:
-    """With control variates; values : E[u], the variance and sum_c w_c E||x_c||^2, which psi weighs with (eta H)^2."""
-    u, x, at, steady, known = asked.u, asked.groups.x, asked.recorded, asked.steady, None
-    form_in: Callable[[int], Joint | NoiselessMap]
-    if asked.stages(float(asked.etas[0])).quiet(asked.groups.moments):
-        H = round(asked.algorithm.mean_steps)
-        form_in = asked.each(lambda m, stages: NoiselessMap(local_powers(m), float(stages.eta[0]), H))
-    elif steady:
-        form_in = same = asked.each(lambda m, stages: moment_map(agent_round(m, stages), u, x))
-        known = krylov_curve(same(0), u, x, at) if asked.last > tuning.KRYLOV_FROM else None
-    else:
-        form_in = asked.each(lambda m, stages: Joint(agent_round(m, stages, steady=False)))
-    route = "round by round" if known is None else "Krylov spaces"
-    values, drifted = one_by_one(form_in, u, x, at) if known is None else known, means_alone(form_in, x, at, steady)
-    mean, variance, spread = values[:, :-2], values[:, -2], values[:, -1]
-    length = asked.algorithm.eta(np.maximum(at - 1, 0)) * asked.algorithm.mean_steps
-    psi = np.sum(mean**2, axis=1) + variance + length**2 * spread
-    return ExactCurve(mean, variance, psi, route=route, drifted=drifted)
+    @lru_cache(maxsize=1)
+    def round_of(eta: float) -> RoundMap:
+        return round_map(groups, GroupStages.of(a.stages(eta, m.n_agents, upload_noise), m, groups.agent), u, constant)
+
+    def round_at(t: int) -> RoundMap:  # the same object as long as the step size is the same
+        return round_of(float(etas[min(t, len(etas) - 1)]))
+
+    first, nothing = round_at(0), np.zeros_like(u)
+    if not isinstance(first, ServerRound):
+        (mean, variance, spread), route = agents_curve(round_at, u, x, at, constant)
+        psi = np.sum(mean**2, axis=1) + variance + (a.eta(np.maximum(at - 1, 0)) * a.mean_steps) ** 2 * spread
+        return ExactCurve(mean, variance, psi, route=route, drifted=means_alone(round_at, x, at, constant))
+    if constant and a.average_after is None:
+        drifted = first.noiseless.curve(nothing, at)[0]
+        return ExactCurve(*first.curve(u, at), route="powers of a round", drifted=drifted)
+    after = int(at[-1]) + 1 if a.average_after is None else a.average_after
+    each = cast(Callable[[int], ServerRound], round_at)
+    found, drifted = averaged_curve(each, u, after, at), averaged_curve(lambda t: each(t).noiseless, nothing, after, at)
+    return ExactCurve(*found, route="round by round", drifted=drifted[0])

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from . import tuning
-from .linear import Index, repeat, smat, symkron, triangle, within
+from .linear import Index, check_accuracy, functionals, repeat, rows_of, smat, svec, symkron, triangle, within
 from .problem_moments import Moments, check_size
 from .threads import cores, share
 
@@ -38,9 +38,9 @@ from .threads import cores, share
 
 @dataclass(frozen=True, eq=False)
 class LocalSteps:
-    """Some number of local steps of every table on w = (u, z), z = (x, 1), which does not change; M : (M, n, n).
+    """Some number of local steps of every table on w = (u, z), z = (x, 1) or 1, which does not change; M : (M, n, n).
 
-    rows : (M, s + d n + q q, s), q = d + 1: G^T, then D^T of all u_k w_l, then D^T of all z_k z_l. Composing D with
+    rows : (M, s + d n + q q, s), q = n - d: G^T, then D^T of all u_k w_l, then D^T of all z_k z_l. Composing D with
     symkron(M_a) is a product for one index, a copy in whole rows that exchanges the two, and another product.
     """
 
@@ -51,7 +51,8 @@ class LocalSteps:
     def of(M: Floats, G: Floats, noise: Floats) -> LocalSteps:
         """From G : (M, s, s) and noise : (M, s, S), of the entries of svec(v v^T), v = (u, 1)."""
         (tables, n, _), s = M.shape, len(G[0])
-        d, D, (k, j) = n // 2, np.zeros((tables, n, n, s)), triangle(n // 2 + 1)
+        d = math.isqrt(2 * s)
+        D, (k, j) = np.zeros((tables, n, n, s)), triangle(d + 1)
         by_rows = np.multiply(np.where(k == j, 1.0, 0.5)[:, None], noise.swapaxes(1, 2), order="C")
         at = np.append(np.arange(d), n - 1)
         D[:, at[:, None], at] = by_rows[:, smat(np.arange(len(k), dtype=np.float64), d + 1).astype(np.intp)]
@@ -59,15 +60,20 @@ class LocalSteps:
         return LocalSteps(M, np.concatenate([G.swapaxes(1, 2), uw, zz], axis=1))
 
     @property
+    def d(self) -> int:
+        """The length of u, from s = d (d + 1) / 2."""
+        return math.isqrt(2 * self.rows.shape[2])
+
+    @cached_property
     def noise(self) -> Floats:
         """D as a matrix on svec(w w^T) : (M, s, S)."""
-        place, times = _places(self.M.shape[1])
+        place, times = _places(self.M.shape[1], self.d)
         return (times[:, None] * self.rows[:, self.rows.shape[2] + place]).swapaxes(1, 2)
 
     def then(self, later: LocalSteps) -> LocalSteps:
         """These steps, and then those."""
-        (tables, n, _), s = self.M.shape, self.rows.shape[2]
-        d, q, before = n // 2, n - n // 2, self.M[:, : n // 2].swapaxes(1, 2)
+        (tables, n, _), s, d = self.M.shape, self.rows.shape[2], self.d
+        q, before = n - d, self.M[:, :d].swapaxes(1, 2)
         end, rows = s + d * n, self.rows @ later.rows[:, :s]
         uw = later.rows[:, s:end].reshape(tables, d, n * s)
         uz = uw.reshape(tables, d, n, s)[:, :, d:]
@@ -82,54 +88,10 @@ class LocalSteps:
 
 
 @cache
-def _places(n: int) -> tuple[Index, Floats]:
+def _places(n: int, d: int) -> tuple[Index, Floats]:
     """Where the entries of svec(w w^T) stand among the rows of D^T, and how often each of them counts."""
-    d, (k, j) = n // 2, triangle(n)
+    k, j = triangle(n)
     return np.where(k < d, k * n + j, d * n + (k - d) * (n - d) + j - d), np.where(k == j, 1.0, 2.0)
-
-
-@dataclass(frozen=True, eq=False)
-class FrozenSteps:
-    """The same where control variates never change, on v = (u, 1) : M : (M, d + 1, d + 1).
-
-    rows : (M, s + S, s + S), the transpose of the map of (svec Cov(u), svec E[v] E[v]^T): G^T and 0, and below
-    D^T and symkron(M)^T. Steps compose as these matrices multiply.
-    """
-
-    M: Floats
-    rows: Floats
-
-    @staticmethod
-    def of(M: Floats, G: Floats, noise: Floats) -> FrozenSteps:
-        """From G : (M, s, s) and noise : (M, s, S), of the entries of svec(v v^T)."""
-        s, S = noise.shape[1:]
-        rows = np.empty((len(M), s + S, s + S))
-        rows[:, :s, s:] = 0
-        rows[:, :s, :s], rows[:, s:, :s] = G.swapaxes(1, 2), noise.swapaxes(1, 2)
-        rows[:, s:, s:] = symkron(M).swapaxes(1, 2)
-        return FrozenSteps(M, rows)
-
-    @property
-    def noise(self) -> Floats:
-        """D as a matrix on svec(v v^T) : (M, s, S)."""
-        s = _size(self.M)
-        return self.rows[:, s:, :s].swapaxes(1, 2)
-
-    def then(self, later: FrozenSteps) -> FrozenSteps:
-        """These steps, and then those."""
-        s, a, b = _size(self.M), self.rows, later.rows
-        rows = np.empty_like(a)
-        rows[:, :s, s:] = 0
-        np.matmul(a[:, :s, :s], b[:, :s, :s], out=rows[:, :s, :s])
-        np.matmul(a[:, s:], b[:, :, :s], out=rows[:, s:, :s])
-        np.matmul(a[:, s:, s:], b[:, s:, s:], out=rows[:, s:, s:])
-        return FrozenSteps(later.M @ self.M, rows)
-
-
-def _size(M: Floats) -> int:
-    """s for the M of frozen steps."""
-    n = M.shape[1]
-    return n * (n - 1) // 2
 
 
 Kept = TypeVar("Kept")
@@ -156,7 +118,7 @@ class Kinds:
         _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         return Kinds(table[first], eta[first], steps[first], None if x is None else x[first], kind.ravel())
 
-    def step(self, m: Moments, some: Index) -> LocalSteps | FrozenSteps:
+    def step(self, m: Moments, some: Index) -> LocalSteps:
         """A single local step of some kinds, on w = (u, x, 1), or on v = (u, 1) where x never changes."""
         d, eta = m.dim, self.eta[some, None, None]
         check_size((len(self.table), *m.noise.shape[1:]))  # which may be a zero that takes no memory itself
@@ -168,11 +130,11 @@ class Kinds:
         M[:, :d, :d] -= eta * A
         if self.x is not None:
             M[:, :d, d] = eta[..., 0] * self.x[some]
-            return FrozenSteps.of(M, G, noise)
-        M[:, :d, d:] += eta * np.eye(d, d + 1)
+        else:
+            M[:, :d, d:] += eta * np.eye(d, d + 1)
         return LocalSteps.of(M, G, noise)
 
-    def repeated(self, m: Moments, keep: Callable[[Index, Any], Kept]) -> list[Kept]:
+    def repeated(self, m: Moments, keep: Callable[[Index, LocalSteps], Kept]) -> list[Kept]:
         """What `keep` says of all steps of some kinds, in O(log steps) products, for one part of them after the other.
 
         A part stays in the cache. Threads share the parts, and there are as many for any number of threads.
@@ -189,7 +151,7 @@ class Kinds:
             for i in range(begin, end):
                 H, some = parts[i]
                 one = self.step(m, some)
-                found[i] = keep(some, repeat(one, H, lambda a, b: a.then(b)))  # type: ignore[arg-type]
+                found[i] = keep(some, repeat(one, H, LocalSteps.then))
 
         threads = min(cores(), len(parts))
         share(work, [len(parts) * i // threads for i in range(threads + 1)])  # products of arrays let go of the lock
@@ -202,3 +164,90 @@ class Kinds:
         M, noise = (np.concatenate([each[i] for each in found]) for i in (1, 2))
         at = order[self.kind]
         return (M, noise) if np.array_equal(at, np.arange(len(M))) else (M[at], noise[at])
+
+
+# --- rounds of L local steps, the same for all agents, P(L = l) = p (1 - p)^(l - 1) -----------------------------------
+
+
+def random_steps(one: LocalSteps, Z: Floats, p: float) -> tuple[Floats, Floats]:
+    """E[kappa] / eta : (M, d, d) and svec E[w w^T] to the mean over lengths of svec Cov(u_hat | L) : (M, s, S).
+
+    Z : (M, d, d), eta A_bar. With D the noise of one step, R = p (I - q G)^-1 D + q R symkron(M). In w = (u, z) the
+    mean of a step is u' = B u + C z and z' = z, so that the blocks of R, rows of which are symmetric matrices, follow
+    one from another. It is infinite where it diverges.
+    """
+    q, n, d = 1 - p, one.M.shape[-1], (one.M.shape[-1] - 1) // 2
+    tables, s = len(one.M), d * (d + 1) // 2
+    K, alone = one_less(Z, p)
+    Q, none = np.asarray(np.linalg.inv(K), np.float64), np.full((tables, s, n * (n + 1) // 2), np.inf)
+    B, C = one.M[:, None, :d, :d], one.M[:, None, :d, d:]
+    if not np.isfinite(one.rows).all():
+        return Q, none
+    D = functionals(one.noise, n)
+    whole = alone - q * rows_of(D[..., :d, :d])  # I - q G
+    try:
+        sums = np.linalg.inv(whole)
+    except np.linalg.LinAlgError:
+        sums = np.full_like(whole, np.inf)
+    condition = np.linalg.norm(whole, axis=(1, 2)) * np.linalg.norm(sums, axis=(1, 2))
+    check_accuracy(float(np.finfo(np.float64).eps * condition.max()), f"rounds of {1 / p:.0e} steps in the mean")
+    if not np.linalg.eigvalsh(smat(sums @ svec(np.eye(d)), d)).min() > 0:  # a sum of positive maps is positive
+        return Q, none
+    E = p * (sums @ D.reshape(tables, s, n * n)).reshape(D.shape)
+    uu, B_t = functionals(over(rows_of(E[..., :d, :d]), alone), d), B.swapaxes(-1, -2)
+    uz = np.linalg.solve(K.swapaxes(-1, -2)[:, None], E[..., :d, d:] + q * B_t @ uu @ C)
+    half = C.swapaxes(-1, -2) @ (uu @ C / 2 + uz)
+    R = np.empty_like(D)
+    R[..., :d, :d], R[..., :d, d:], R[..., d:, :d] = uu, uz, uz.swapaxes(-1, -2)
+    R[..., d:, d:] = (E[..., d:, d:] + q * (half + half.swapaxes(-1, -2))) / p
+    return Q, rows_of(R)
+
+
+def one_less(Z: Floats, p: float) -> tuple[Floats, Floats]:
+    """I - q B and I - q symkron(B) for B = I - Z, Z : (M, d, d), where neither p nor Z is rounded beside 1."""
+    one, size = np.eye(Z.shape[-1]), max(float(np.abs(Z).max()), 1e-300)
+    linear = size / 2 * (symkron(one + Z / size) - symkron(one - Z / size))
+    s = linear.shape[-1]
+    return p * one + (1 - p) * Z, np.asarray(p * np.eye(s) + (1 - p) * (linear - symkron(Z)), np.float64)
+
+
+def shared_length(Z: Floats, p: float) -> tuple[Floats, Floats] | None:
+    """What a common length L adds to the covariance of two agents' u_hat; None if it diverges.
+
+    With B = I - Z, Z = eta A_bar, an agent's mean path is u_hat = u + eta sum_{h < L} B^h q:
+
+        Cov_L(u_hat, u_hat') = Y = sum_j C^j X C'^jT,   C = (1 - p)^(1/2) B,
+        X = eta^2 p (1 - p) Psi q q'^T Psi'^T,   Psi = B (I - (1 - p) B)^-1.
+
+    Nothing is subtracted, and no eigenvectors are needed: 2^j terms are had from the half of them, Y += Q_j Y Q_j'^T.
+    The equation Y = C Y C'^T + X stays the same for any |c| < 1 when C becomes (C - c) (I - c C)^-1 and X goes through
+    (1 - c^2)^(1/2) (I - c C)^-1 on both sides: with c amid the eigenvalues of C the sum has far fewer terms. They are
+    spread by (1 - C) (1 + C)^-1, on which c acts as a factor. As each product is rounded, terms are digits lost.
+
+    Returns that factor : (M, d, d) and powers : (J, M, d, d), those of the new C to 2^j. E = I - C and g = 1 - c are
+    not rounded beside 1.
+    """
+    one, q = np.eye(Z.shape[-1]), 1 - p
+    least = p / (1 + np.sqrt(q))  # of E where Z is 0
+    E = least * one + np.sqrt(q) * Z
+    try:
+        largest = float(np.linalg.norm(np.linalg.solve(2 * one - E, E), 2, axis=(1, 2)).max())
+        amid = min(1.0, np.sqrt(least / (2 - least) * largest))
+        g = 2 * amid / (1 + amid)
+        factor = np.linalg.inv(g * one + (1 - g) * E)
+    except np.linalg.LinAlgError:  # an eigenvalue -1 or 1 / c of C, or no numbers
+        return None
+    powers = [(g * one - E) @ factor]
+    for doublings in range(tuning.MAX_DOUBLINGS):
+        size = np.linalg.norm(powers[-1], axis=(1, 2)).max()
+        if size**2 < tuning.LENGTHS_TAIL:  # then all that this power would add is left out
+            error = np.finfo(np.float64).eps * 2.0**doublings / tuning.LENGTHS_TERMS
+            check_accuracy(float(error), f"rounds of {1 / p:.0e} steps in the mean")
+            return np.sqrt(g * (2 - g)) * factor, np.stack(powers[: max(1, len(powers) - 1)])
+        powers.append(powers[-1] @ powers[-1])
+    return None
+
+
+def over(B: Floats, K: Floats) -> Floats:
+    """B K^-1 for each table."""
+    return np.asarray(np.linalg.solve(K.swapaxes(-1, -2), B.swapaxes(-1, -2)).swapaxes(-1, -2), np.float64)

@@ -9,18 +9,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..algorithms.stages import Geometric
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import krylov, tuning
 from .agent_limits import limit
 from .joint import Joint
 from .linear import at_rounds
-from .noiseless import NoiselessMap
+from .nodes import Nodes
+from .noiseless import NoiselessMap, local_powers
+from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, server_round
 
-Form = Joint | NoiselessMap
+AgentsMap = Joint | NoiselessMap
+RoundMap = ServerRound | AgentsMap
 
 
-def shown(form: Form, means: Floats, vector: Floats) -> Floats:
+def round_map(groups: Groups, stages: GroupStages, u: Floats, steady: bool = True) -> RoundMap:
+    """What a round does to moments, from u : (d,); steady : whether the next rounds have the same step size."""
+    m, x = groups.moments, groups.x
+    if not stages.controlled:
+        return server_round(m, stages, x)
+    if stages.quiet(m):
+        assert not isinstance(stages.steps, Geometric)
+        return NoiselessMap(local_powers(m), float(stages.eta[0]), int(stages.steps[0]))
+    step = agent_round(m, stages, steady)
+    return moment_map(step, u, x) if steady else Joint(step)
+
+
+def moment_map(step: AgentRound, u: Floats, x: Floats) -> Joint:
+    """A round on covariances, from u and x : (K, d): at nodes where modes are many and good, else on all of them."""
+    if step.finite and step.reduced and step.shape[0] * step.shape[1] > tuning.JOINT_MODES:
+        nodes = Nodes(step, u, x)
+        if nodes.good:
+            return nodes
+    return Joint(step)
+
+
+def agents_curve(
+    map_at: Callable[[int], Any], u: Floats, x: Floats, rounds: NDArray[np.int64], steady: bool = True
+) -> tuple[tuple[Floats, Floats, Floats], str]:
+    """E[u] : (R, d), E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (R,) with control variates, and the way to them."""
+    first, found = map_at(0), None
+    if steady and isinstance(first, Joint) and rounds[-1] > tuning.KRYLOV_FROM:
+        found = krylov_curve(first, u, x, rounds)
+    values = one_by_one(map_at, u, x, rounds) if found is None else found
+    return (values[:, :-2], values[:, -2], values[:, -1]), "round by round" if found is None else "Krylov spaces"
+
+
+def shown(form: AgentsMap, means: Floats, vector: Floats) -> Floats:
     """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (d + 2,)."""
     _, u, x = form.read(means)
     variance, spread = form.look(vector)
@@ -33,7 +69,7 @@ def one_by_one(form_in: Callable[[int], Any], u: Floats, x: Floats, rounds: NDAr
     form_in(t) : what round t does, a form; the same object where nothing changes.
     """
 
-    def states() -> Iterator[tuple[Form, Floats, Floats]]:
+    def states() -> Iterator[tuple[AgentsMap, Floats, Floats]]:
         form, finite, known = form_in(0), True, (np.ones(1), np.ones((1, 1)))
         means, vector = form.start(u, x), np.zeros(form.length)
         for t in count():
@@ -65,7 +101,7 @@ def means_alone(form_in: Callable[[int], Any], x: Floats, rounds: NDArray[np.int
         if found is not None:
             return found
 
-    def states() -> Iterator[tuple[Form, Floats]]:
+    def states() -> Iterator[tuple[AgentsMap, Floats]]:
         form, means, least = first, start, tuning.VANISHED * np.abs(start).max()
         for t in count():
             yield form, means
@@ -92,7 +128,7 @@ def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -
         found = limit(step) if step.finite and krylov.dimensions(n) else None
     except PrecisionError:
         return None
-    end = None if found is None or found.solution is None else found.solution.vector(form)
+    end = None if found is None else found.vector(form)
     if found is None or end is None or found.error > tuning.LIMIT_ERROR:
         return None
     means, vector, at, early = form.start(u, x), np.zeros(n), 0, list[Floats]()

@@ -25,9 +25,9 @@ from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from . import agent_limits, krylov, noiseless, tuning
 from .linear import not_negative
-from .many_rounds import Form, krylov_curve, one_by_one
+from .many_rounds import RoundMap, agents_curve, round_map
 from .problem_moments import Moments, merged
-from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, groups_of, server_round
+from .rounds import Groups, GroupStages, ServerRound, groups_of
 from .stationary_limits import stability_limit
 
 Method = Algorithm | type[Algorithm]  # an instance keeps its other settings
@@ -119,39 +119,29 @@ class MethodErrors:
     @np.errstate(all="ignore")
     def _curve(self, eta: float, H: int, rounds: NDArray[np.int64], limit: bool) -> Floats:
         """Errors at the given rounds and in the limit, 0 where that is neither asked for nor cheap : (R + 1,)."""
-        step, end = self._round(eta, H, self.method), 0.0
-        if isinstance(step, ServerRound):
-            mean, variance = step.curve(self.start, rounds)
-            bias, covariance, _ = step.limit
+        form, end = self._round(eta, H, self.method), 0.0
+        if isinstance(form, ServerRound):
+            mean, variance = form.curve(self.start, rounds)
+            bias, covariance, _ = form.limit
             end = float(bias @ bias + np.trace(covariance))
         else:
-            form: Form
-            many = None
-            if isinstance(step, noiseless.NoiselessMap):
-                form = step
+            if limit and isinstance(form, noiseless.NoiselessMap):
                 some = np.random.default_rng(0).standard_normal(self.x.size)
-                end = math.inf if limit and krylov.radius(step.of_agents, some, restarts=1)[0] >= 1 else 0.0
-            else:
-                form = joint = agent_limits.moment_map(step, self.start, self.x)
-                many = krylov_curve(joint, self.start, self.x, rounds) if rounds[-1] > tuning.KRYLOV_FROM else None
-                end = float(np.trace(agent_limits.limit(step).U)) if limit else 0.0
-            values = one_by_one(lambda _: form, self.start, self.x, rounds) if many is None else many
-            mean, variance = values[:, :-2], values[:, -2]
+                end = math.inf if krylov.radius(form.of_agents, some, restarts=1)[0] >= 1 else 0.0
+            elif limit:
+                end = float(np.trace(agent_limits.limit(form.step).U))
+            (mean, variance, _), _ = agents_curve(lambda _: form, self.start, self.x, rounds)
         found = np.append(np.sum(mean**2, axis=1) + variance, end)
         rounding = self.m.rounding(self.start, self.x, eta * H)
         return not_negative(np.where(np.isnan(found), np.inf, found), rounding, "mean squared errors")
 
-    def _any_round(self, eta: float, H: int, method: Method) -> ServerRound | AgentRound | noiseless.NoiselessMap:
+    def _any_round(self, eta: float, H: int, method: Method) -> RoundMap:
         """Control variates of agents that are alike cancel in the average of single steps."""
         a, m = with_steps(method, eta, H), self.m
         stages = GroupStages.of(a.stages(eta, m.n_agents), m, self.groups.agent)
         if H == 1 and a.agent_factors(m.n_agents) is None:
             stages = replace(stages, steps=np.ones(len(self.x), np.int64), gain=np.zeros(len(self.x)))
-        if not stages.controlled:
-            return server_round(m, stages, self.x)
-        if stages.quiet(m):
-            return noiseless.NoiselessMap(noiseless.local_powers(m), eta, H)
-        return agent_round(m, stages)
+        return round_map(self.groups, stages, self.start)
 
     def follow(self, eta: float, H: int, T: int, target: float = math.inf) -> Lasting:
         """Errors of a plan, and since when they stay within the target.
@@ -161,9 +151,9 @@ class MethodErrors:
         more at most) is looked at, then rounds 5% apart up to 8 T, as far as that takes no longer than the search, and
         the limit.
         """
-        step, (K, d) = self._round(eta, H, self.method), self.x.shape
-        costs = {ServerRound: 1, AgentRound: 4 * K * K * d**3, noiseless.NoiselessMap: max(K * d * d, 5000)}
-        most = T + max(4, int(tuning.MAX_FOLLOWING_WORK / costs[type(step)]))
+        form, (K, d) = self._round(eta, H, self.method), self.x.shape
+        cost = {ServerRound: 1, noiseless.NoiselessMap: max(K * d * d, 5000)}.get(type(form), 4 * K * K * d**3)
+        most = T + max(4, int(tuning.MAX_FOLLOWING_WORK / cost))
         near = np.arange(T, 1 + min(2 * T + 16, T + tuning.FOLLOWED_ROUNDS, most))
         ratio, times = tuning.FOLLOWED_RATIO, max(tuning.FOLLOWED_UNTIL * T / near[-1], 1)
         far = near[-1] * ratio ** np.arange(1, 1 + math.log(times) / math.log(ratio))
