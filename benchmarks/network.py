@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT / "tests" / "network"))
 
 from deployment import Deployment, deployed  # noqa: E402  # the processes are those of the tests
 
-from fedlsa.network.carriers.signed import SignedSite, SignedTransport  # noqa: E402
+from fedlsa.network.carriers import SignedSite, SignedTransport  # noqa: E402
 from fedlsa.network.coordinator.run_loop import complete_run  # noqa: E402
 from fedlsa.network.coordinator.runs import RunFolder  # noqa: E402
 from fedlsa.network.site.orders import OrderHandler  # noqa: E402

@@ -13,7 +13,7 @@ from fedlsa.cli import main
 from fedlsa.errors import ArgumentError, MessageError, NetworkError
 from fedlsa.network import audit
 from fedlsa.network.audit import note, report
-from fedlsa.network.carriers.signed import SignedTransport
+from fedlsa.network.carriers import SignedTransport
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup

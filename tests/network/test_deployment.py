@@ -16,8 +16,8 @@ from authority import Authority
 from deployment import D, after_round, deployed, keys, limit_file_size, link, many_sockets
 
 from fedlsa.errors import NetworkError
+from fedlsa.network.carriers import SignedSite
 from fedlsa.network.carriers.grpc_site import SiteKeys
-from fedlsa.network.carriers.signed import SignedSite
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network
 from fedlsa.network.protocol.codec import decode

@@ -18,8 +18,8 @@ from fedlsa.errors import NetworkError, PolicyError
 from fedlsa.network.protocol.messages import Measure
 from fedlsa.network.protocol.ring import STATISTICS, Coding
 from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place, epsilon_spent, sole_folder
+from fedlsa.network.site.limits import check_budget
 from fedlsa.network.site.policy import Policy
-from fedlsa.network.site.privacy_costs import check_budget
 from fedlsa.network.store import Database
 from fedlsa.theory.privacy import epsilon_of
 

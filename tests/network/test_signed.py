@@ -4,7 +4,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import MessageError
-from fedlsa.network.carriers.signed import SignedSite, SignedTransport
+from fedlsa.network.carriers import SignedSite, SignedTransport
 from fedlsa.network.folder import setup
 from fedlsa.network.protocol.codec import decode, encode, sign
 from fedlsa.network.protocol.messages import Describe, Refusal

@@ -8,7 +8,7 @@ from tables import round_of, skewed, turning
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import agent_limits, local_steps, many_rounds, moments, rounds, tuning
+from fedlsa.theory import limits, local_steps, many_rounds, moments, rounds, tuning
 from fedlsa.theory.joint import Joint
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.linear import repeat, symkron
@@ -69,7 +69,7 @@ def test_every_form_of_a_round_is_that_of_the_twin(a, participants):
             off = np.where(upper, second[g, :6, :6] - want, 0)
             assert np.abs(off).max() <= 1e-12 * np.abs(C).max()
         spread = sum(w * np.trace(C[s, s]) for w, s in zip(problem.weights, twin.x, strict=True))
-        np.testing.assert_allclose(form.look(vector), [np.trace(C[twin.u, twin.u]), spread], rtol=1e-11)
+        np.testing.assert_allclose(form.variances(vector), [np.trace(C[twin.u, twin.u]), spread], rtol=1e-11)
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)
@@ -90,8 +90,8 @@ def test_all_pairs_of_agents_have_the_covariances_of_the_twin(a):
     want = mean @ state[1] @ mean.T
     np.testing.assert_allclose(found.Y, want, rtol=0, atol=1e-12 * np.abs(want).max())
     for g, group in enumerate(groups):
-        apart = y[group[0]] - mean[3 * g : 3 * g + 3]
-        np.testing.assert_allclose(found.own[g], apart @ state[1] @ apart.T, rtol=0, atol=1e-12 * np.abs(want).max())
+        off = y[group[0]] - mean[3 * g : 3 * g + 3]
+        np.testing.assert_allclose(found.deviations[g], off @ state[1] @ off.T, rtol=0, atol=1e-12 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("a", [fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)], ids=repr)
@@ -158,12 +158,12 @@ def test_means_in_a_krylov_space_force_a_round_as_they_do_themselves(a, rounds):
     for form in forms(step, u, x):
         y = form.start(u, x)
         means = many_rounds.MeanSpace(form, y, rounds)
-        v = means.beside(np.empty(0))
+        v = means.with_covariances(np.empty(0))
         for _ in range(4):
             want = form.force(y[:, None])(*ONE)
             got = form.force(means.basis)(*means.parts(v))
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-12 * np.abs(want).max())
-            found_u, spread = means.look(v)
+            found_u, spread = means.mean_and_spread(v)
             _, want_u, want_x = form.read(y[: form.n + form.l])
             np.testing.assert_allclose(found_u, want_u, rtol=0, atol=1e-12 * np.abs(y).max())
             assert spread == pytest.approx(m.count * m.weight @ np.sum(want_x**2, axis=1), rel=1e-11)
@@ -220,13 +220,13 @@ def test_dimensions_that_no_mean_reaches_are_left_out():
 @pytest.mark.parametrize("a", METHODS, ids=repr)
 def test_the_limit_is_a_fixed_point_and_the_radius_the_rate_at_which_it_is_approached(a, monkeypatch):
     step = round_of(several(), a)
-    found, form = agent_limits.limit(step), Joint(step)
+    found, form = limits.limit(step), Joint(step)
     vector = found.vector(form)
     again = form.advance(vector) + form.force(np.zeros((form.n, 1)))(np.zeros(1), np.zeros((1, 1)))
     np.testing.assert_allclose(again, vector, rtol=0, atol=1e-12 * np.abs(vector).max())
-    written_out = agent_limits.radius(step)
+    written_out = limits.agents_radius(step)
     monkeypatch.setattr(tuning, "WRITTEN_OUT", 0)
-    assert agent_limits.radius(step) == pytest.approx(written_out, rel=1e-6)
+    assert limits.agents_radius(step) == pytest.approx(written_out, rel=1e-6)
 
 
 @pytest.mark.parametrize("a", [fl.SCAFFLSA(0.2, 7), fl.Scaffnew(0.2, 0.2)], ids=repr)

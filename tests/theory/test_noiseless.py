@@ -46,8 +46,8 @@ def test_powers_of_a_round_are_those_of_the_matrices(kind):
     power, kappa = local.powers(eta, H)
     step = np.eye(6) - eta * A
     u, x = rng.standard_normal(6), rng.standard_normal((3, 6))
-    kept = local.mean(local.times(power, local.seen(u)))
-    moved = local.mean(local.times(kappa, local.own(x)))
+    kept = local.mean(local.times(power, local.common(u)))
+    moved = local.mean(local.times(kappa, local.in_bases(x)))
     slow = sum(np.linalg.matrix_power(step, h) for h in range(H))
     np.testing.assert_allclose(kept, np.einsum("k,kij,j", share, np.linalg.matrix_power(step, H), u), atol=1e-13)
     np.testing.assert_allclose(moved, np.einsum("k,kij,kj", share, eta * slow, x), atol=1e-13)

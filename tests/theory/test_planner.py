@@ -11,7 +11,7 @@ from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.theory import search, tuning
+from fedlsa.theory import many_rounds, search, tuning
 from fedlsa.theory.problem_moments import merged
 from fedlsa.theory.rounds import groups_of
 
@@ -280,8 +280,8 @@ def test_many_different_agents_are_looked_at_a_few_times_only(monkeypatch):
         X = rng.standard_normal((30, 2))
         sites.append((X, X @ (np.ones(2) + 0.2 * rng.standard_normal(2)) + rng.standard_normal(30)))
     problem, looked = fl.problems.regression(sites), []
-    real = search.agent_round
-    monkeypatch.setattr(search, "agent_round", lambda m, stages: looked.append(len(m.table)) or real(m, stages))
+    real = many_rounds.agent_round
+    monkeypatch.setattr(many_rounds, "agent_round", lambda m, *how: looked.append(len(m.table)) or real(m, *how))
     plan = fl.plan(problem, 0.02, theta_0=np.zeros(2))
     assert plan.later <= 0.02
     assert looked.count(40) <= 2
@@ -324,15 +324,15 @@ def test_servers_that_remember_and_agents_with_steps_of_their_own_are_planned(gi
 
 def test_a_step_size_whose_error_is_not_known_is_left_out(monkeypatch):
     problem = fl.problems.ring(agents=3, noise=0.3)
-    real, refused = search.agent_round, []
+    real, refused = many_rounds.agent_round, []
 
-    def sometimes(m, stages):
+    def sometimes(m, stages, steady):
         if not refused or stages.eta[0] > 1.5 * refused[0]:
             refused.append(stages.eta[0])
             raise fl.errors.PrecisionError("not known")
-        return real(m, stages)
+        return real(m, stages, steady)
 
-    monkeypatch.setattr(search, "agent_round", sometimes)
+    monkeypatch.setattr(many_rounds, "agent_round", sometimes)
     plan = fl.plan(problem, 0.1)
     assert refused
     assert plan.later <= 0.1

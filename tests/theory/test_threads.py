@@ -83,11 +83,11 @@ SITES = [(np.random.default_rng(c).standard_normal((30, 2)), np.arange(30.0) + c
 CALLS = {
     "exact": ("fedlsa.theory.exact_curves.independent_curve", lambda: fl.theory.exact(PROBLEM, fl.SCAFFLSA(0.1, 3), 5)),
     "stationary": (
-        "fedlsa.theory.stationary_limits._checked",
+        "fedlsa.theory.limits._checked",
         lambda: fl.theory.stationary(PROBLEM, fl.FedLSA(0.1, 3)),
     ),
     "limit": (
-        "fedlsa.theory.stationary_limits._checked",
+        "fedlsa.theory.limits._checked",
         lambda: fl.theory.stability_limit(PROBLEM, fl.FedLSA(0.1, 3), 0.1),
     ),
     "plan": ("fedlsa.theory.planner.Search", lambda: fl.plan(PROBLEM, 0.5)),

@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.theory import moments, tuning
-from fedlsa.theory.trajectories import Stillness
+from fedlsa.theory.trajectories import Convergence
 
 BEYOND = 4.5  # standard errors that a simulated mean may lie off
 
@@ -327,16 +327,16 @@ def test_the_error_of_the_closure_is_within_its_estimate(seed, agents, states, s
 
 @pytest.mark.parametrize("rate", [0.5, 0.99, 0.9995])
 def test_a_recursion_is_still_only_where_nothing_is_left_of_its_way(rate):
-    still, left = Stillness(), 1.0
-    while not still.reached((1 - rate) * left):
+    watch, left = Convergence(), 1.0
+    while not watch.reached((1 - rate) * left):
         left *= rate
     assert 1e-17 < left < 1e-13
 
 
 def test_tiny_steps_are_not_taken_for_a_limit():
-    still = Stillness()
-    assert not any(still.reached(1e-14 * (1 - 1e-14 * t)) for t in range(1000))
-    assert still.reached(0.0)
+    watch = Convergence()
+    assert not any(watch.reached(1e-14 * (1 - 1e-14 * t)) for t in range(1000))
+    assert watch.reached(0.0)
 
 
 def test_two_agents_of_fedlsa_are_exact_however_large_their_chains(monkeypatch):

@@ -55,10 +55,10 @@ def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[
     store = Database(Network.load(folder).folder)
     head = store.verify(None if kept is None else ChainHead.from_text(kept))
     counts = Counter(str(entry.get("event")) for entry in store.entries())
-    told = ", ".join(f"{n} {printable(event, 40)}" for event, n in sorted(counts.items())) or "nothing yet"
+    counted = ", ".join(f"{n} {printable(event, 40)}" for event, n in sorted(counts.items())) or "nothing yet"
     return [
         *map(_line, store.last(last)),
-        f"{store.path}: {head.number} entries, each holds the one before it ({told})",
+        f"{store.path}: {head.number} entries, each holds the one before it ({counted})",
         f"keep this elsewhere, and give it back with --head: {head}",
     ]
 

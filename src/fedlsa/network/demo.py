@@ -74,8 +74,8 @@ def _demo(where: Path, say: Say) -> float:
     for site, (X, y) in zip(network.sites, data, strict=True):
         file, head = where / f"{site}.csv", ",".join((*COLUMNS, "outcome"))
         np.savetxt(file, np.column_stack([X, y]), delimiter=",", header=head, comments="", fmt="%.17g")
-        home = enrol(network, network.bundle(site), where / site).folder
-        sites[site] = Child((*COMMAND, "join", str(home), "--data", str(file), "--yes"), where / f"{site}.log")
+        site_folder = enrol(network, network.bundle(site), where / site).folder
+        sites[site] = Child((*COMMAND, "join", str(site_folder), "--data", str(file), "--yes"), where / f"{site}.log")
     say(f"starting the coordinator and {SITES} sites, a process each; TLS, a key per site, masked answers")
     options = StartOptions(
         step_size=ETA, local_steps=H, rounds=ROUNDS, local="means", min_sites=SITES, deadline=60, name="demo"

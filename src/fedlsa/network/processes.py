@@ -240,16 +240,16 @@ def greeting() -> tuple[tuple[str, str], ...]:
     return (PROTOCOL, str(VERSION)), (PROGRAM, __version__)
 
 
-def mismatch(told: Mapping[str, Any], who: str) -> str | None:
-    """Why the two sides cannot speak with each other, or None; told : by the other side, who : a site or coordinator.
+def mismatch(received: Mapping[str, Any], who: str) -> str | None:
+    """Why the two sides cannot speak with each other, or None; received : what it says, who : a site or coordinator.
 
     A side that says nothing is older than the first that does.
     """
-    said = str(told.get(PROTOCOL, "0"))[:12]
-    theirs = int(said) if said.isascii() and said.isdecimal() else 0
+    version_told = str(received.get(PROTOCOL, "0"))[:12]
+    theirs = int(version_told) if version_told.isascii() and version_told.isdecimal() else 0
     if theirs == VERSION:
         return None
-    of = f"fedlsa {printable(told.get(PROGRAM, 'of an older version'), 40)}, protocol {theirs or 'unknown'}"
+    of = f"fedlsa {printable(received.get(PROGRAM, 'of an older version'), 40)}, protocol {theirs or 'unknown'}"
     older = who if theirs < VERSION else OTHER[who]
     return (
         f"the {who} has {of}, the {OTHER[who]} fedlsa {__version__}, protocol {VERSION}: upgrade the {older}; "
@@ -264,12 +264,12 @@ def stamp() -> dict[str, Any]:
 
 def check_stamp(run: str, kept: Mapping[str, Any] | None) -> None:
     """Refuse to go on with a run that was begun with another protocol; kept : its stamp, None where there is none."""
-    said = {} if kept is None else kept
-    if said.get("protocol") == VERSION:
+    version_told = {} if kept is None else kept
+    if version_told.get("protocol") == VERSION:
         return
     old, protocol = (
-        printable(said.get("program", "an older version"), 40),
-        printable(said.get("protocol", "unknown"), 12),
+        printable(version_told.get("program", "an older version"), 40),
+        printable(version_told.get("protocol", "unknown"), 12),
     )
     raise NetworkError(
         f"the run {run} was begun by fedlsa {old} (protocol {protocol}), and this is "

@@ -239,9 +239,9 @@ class Database:
 
     def _checked(self, row: tuple[int, float, str, str, str]) -> dict[str, Any]:
         """An entry whose hash is its own."""
-        number, when, said, before, digest = row
+        number, when, content, before, digest = row
         try:
-            entry = {**json.loads(said), "number": number, "time": when, "before": before, "hash": digest}
+            entry = {**json.loads(content), "number": number, "time": when, "before": before, "hash": digest}
             good = _digest(entry) == digest
         except (ValueError, TypeError, RecursionError, FedLSAError):
             good = False
@@ -260,8 +260,8 @@ def _empty() -> sqlite3.Connection:
 
 
 def _insert(db: sqlite3.Connection, full: Mapping[str, Any]) -> None:
-    said = _text({name: value for name, value in full.items() if name not in OWN})
-    row = full["number"], full["time"], said.decode(), full["before"], full["hash"]
+    content = _text({name: value for name, value in full.items() if name not in OWN})
+    row = full["number"], full["time"], content.decode(), full["before"], full["hash"]
     db.execute("insert into chain values (?, ?, ?, ?, ?)", row)
 
 

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from .decision_processes import virtual_mdp as virtual_mdp
     from .exact_curves import exact as exact
     from .iterations import exact_iterations as exact_iterations
+    from .limits import Stationary as Stationary
+    from .limits import radius as radius
+    from .limits import stability_limit as stability_limit
+    from .limits import stationary as stationary
     from .planner import Plan as Plan
     from .planner import plan as plan
     from .planner import synchronous_plan as synchronous_plan
@@ -51,9 +55,5 @@ if TYPE_CHECKING:
     from .problem_constants import td_claim as td_claim
     from .problem_moments import Moments as Moments
     from .problem_moments import moments as moments
-    from .stationary_limits import Stationary as Stationary
-    from .stationary_limits import radius as radius
-    from .stationary_limits import stability_limit as stability_limit
-    from .stationary_limits import stationary as stationary
 
 _load_lazily(__name__)

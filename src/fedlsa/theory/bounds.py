@@ -298,12 +298,12 @@ def coupled_bound(problem: Problem, algorithm: FedLSA, rounds: Rounds, start: fl
     """
     eta, updates, tau = constant_step(algorithm), algorithm.local_steps // q, markov_constants(problem).tau_mix
     worst = last_iterate_bound(problem, algorithm, rounds, start, q)
-    apart = theorem(constants(problem), FedLSA(eta, updates), rounds, start)
+    independent = theorem(constants(problem), FedLSA(eta, updates), rounds, start)
     blocks = q // tau if math.isfinite(tau) else 0.0
     delta = np.minimum(1.0, problem.n_agents * updates * 0.25**blocks * np.float64(rounds))
-    terms = {"independent": apart.mse, "coupling": np.sqrt(delta) * worst.mse}
+    terms = {"independent": independent.mse, "coupling": np.sqrt(delta) * worst.mse}
     label, bounds = "cor:sample_complexity_lsa_Markov", "E ||theta_t - theta_star||^2"
-    samples, conditions = rounds * algorithm.local_steps, apart.numbers | worst.numbers
+    samples, conditions = rounds * algorithm.local_steps, independent.numbers | worst.numbers
     return Bound(label, ON_TRAJECTORIES, bounds, rounds, samples, terms, conditions, proved=False)
 
 

@@ -94,8 +94,8 @@ class ChainMap:
     @cached_property
     def noise(self) -> Floats:
         """(S, e, q): svec(w w^T) -> svec Cov(X w | s), the last state unknown."""
-        apart = (self.X - self.Y.sum(0)) * np.sqrt(self.K)[..., None, None]
-        return self.D.sum(0).swapaxes(0, 1) + gram(apart.swapaxes(0, 1))
+        deviation = (self.X - self.Y.sum(0)) * np.sqrt(self.K)[..., None, None]
+        return self.D.sum(0).swapaxes(0, 1) + gram(deviation.swapaxes(0, 1))
 
     @cached_property
     def memory(self) -> float:

@@ -34,7 +34,7 @@ def value_functions(problem: Problem) -> Floats:
     Nothing follows a transition that ends an episode, though the agent's chain restarts; states that an agent's table
     does not describe, such as terminal ones, have value 0.
     """
-    chain, obs, S = _parts(problem, "decision processes or chains")
+    chain, obs, S = _chain_and_observations(problem, "decision processes or chains")
     assert obs.following is not None
     V = np.empty((problem.n_tables, S))
     for m, span in enumerate(problem.spans()):
@@ -71,7 +71,7 @@ def value_error(problem: Problem, theta: ArrayLike) -> Floats:
 
     problem : one of fl.problems, made of decision processes or chains
     """
-    _, obs, S = _parts(problem, "decision processes or chains")
+    _, obs, S = _chain_and_observations(problem, "decision processes or chains")
     parameter = checks.array("theta", theta, (*checks.as_array("theta", theta).shape[:-1], problem.dim))
     gap = (parameter @ obs.rows[:S].T)[..., None, :] - value_functions(problem)
     return np.asarray(np.sqrt(np.sum(stationary_law(problem) * gap**2, axis=-1)), np.float64)
@@ -82,7 +82,7 @@ def stationary_law(problem: Problem) -> Floats:
 
     problem : one of fl.problems, made of decision processes or chains
     """
-    chain, _, S = _parts(problem, "decision processes or chains")
+    chain, _, S = _chain_and_observations(problem, "decision processes or chains")
     return np.asarray(chain.stationary.reshape(problem.n_tables, S)[problem.assignment], np.float64)
 
 
@@ -121,7 +121,7 @@ def virtual_mdp(problem: Problem) -> VirtualMDP:
 
     Where episodes end, the averaged chain restarts as the agents' chains do.
     """
-    chain, obs, S = _parts(problem, "decision processes (from_mdps, garnet)")
+    chain, obs, S = _chain_and_observations(problem, "decision processes (from_mdps, garnet)")
     checks.memory("the states of the problem", S, 8 * S, "the averaged kernel")
     chance = np.repeat(problem.table_weights, np.diff(problem.first)) * chain.conditional
     kernel = coo_array((chance, (chain.origin, chain.successor)), shape=(S, S)).toarray()
@@ -145,7 +145,7 @@ def virtual_mdp(problem: Problem) -> VirtualMDP:
     return VirtualMDP(kernel, reward, mu, A, b, theta, problem.theta_star, gap)
 
 
-def _parts(problem: Problem, kind: str) -> tuple[Chain, RankOne, int]:
+def _chain_and_observations(problem: Problem, kind: str) -> tuple[Chain, RankOne, int]:
     """The chain of a problem made from such a kind, its observations, and the number of states."""
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     obs, chain = problem.observations, problem.chain

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
-from ..algorithms import Algorithm, PowerStep, method
+from ..algorithms import Algorithm, PowerStep
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
@@ -32,9 +32,9 @@ from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
 from . import trajectories, tuning
 from .linear import not_negative
-from .many_rounds import RoundMap, agents_curve, means_alone, round_map
+from .many_rounds import RoundMap, agents_curve, drifted_means, round_map
 from .problem_moments import EPS, Moments, moments, start_error
-from .rounds import Groups, GroupStages, ServerRound, averaged_curve, groups_of
+from .rounds import Groups, GroupStages, ServerRound, averaged_curve, checked_method, groups_of, round_length
 from .threads import small_products
 
 if TYPE_CHECKING:
@@ -131,12 +131,6 @@ def _lost_in_means(u: Floats, groups: Groups, a: Algorithm, mse: Floats) -> floa
     return min(1.0, 2 * EPS * float(size) / least) if least > 0 else 0.0
 
 
-def round_length(a: Algorithm) -> float:
-    """eta H, in the first round, which has the largest step size; Scaffnew's H is its mean."""
-    H = a.mean_steps
-    return float(a.eta(np.zeros(1, np.int64))[0] * H)
-
-
 def _values(m: Moments, start: Floats, found: ExactCurve, rounding: float) -> dict[str, Any]:
     """The variables of a curve that are no costs."""
     mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
@@ -170,9 +164,9 @@ def _origins(start: Floats, mean: Floats, drifted: Floats, squared_bias: Floats)
     left = mean - drifted if start.any() else np.zeros_like(mean)
     lengths = np.linalg.norm(left, axis=1), np.linalg.norm(drifted, axis=1)
     shares, squares = start_and_drift(*lengths), np.square(lengths)
-    whole = np.where(np.isnan(squared_bias), np.inf, squared_bias)
-    parts = np.where(shares > 0, shares * whole, 0.0)
-    beyond = ~np.isfinite(whole)  # what has no bound is not shared: each has its own square
+    total = np.where(np.isnan(squared_bias), np.inf, squared_bias)
+    parts = np.where(shares > 0, shares * total, 0.0)
+    beyond = ~np.isfinite(total)  # what has no bound is not shared: each has its own square
     parts = np.where(beyond, np.where(np.isnan(squares), np.inf, squares), parts)
     texts = "of ||E[theta] - theta_star||^2, what is left of theta_0", "and what a run from theta_star has"
     named = zip(("start", "drift"), parts, texts, strict=True)
@@ -189,8 +183,8 @@ def start_and_drift(left: ArrayLike, drifted: ArrayLike) -> Floats:
     lengths = np.stack([np.asarray(left, np.float64), np.asarray(drifted, np.float64)])
     longest = lengths.max(0)
     part = (lengths / np.where(longest > 0, longest, 1.0)) ** 2  # of numbers whose squares may overflow
-    known, alone = np.isfinite(longest) & (longest > 0), np.array([1.0, 0.0]).reshape(2, *(1,) * longest.ndim)
-    return np.where(known, part / np.maximum(part.sum(0), 1.0), alone)
+    known, first = np.isfinite(longest) & (longest > 0), np.array([1.0, 0.0]).reshape(2, *(1,) * longest.ndim)
+    return np.where(known, part / np.maximum(part.sum(0), 1.0), first)
 
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
@@ -216,25 +210,6 @@ def _label(sampling: Sampling) -> str:
         return "IID"
     start = "" if sampling.start is None else f", start={sampling.start}"
     return f"Markov(thin={sampling.thin}{start})"
-
-
-def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
-    """The method that is given in any way; one that has no exact moments here is refused."""
-    algorithm = method("algorithm", given, "theory")
-    if isinstance(sampling, (Markov, Replay)):
-        raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
-    if algorithm.projection is not None:
-        raise ArgumentError(f"projection must be None: a projected method is not linear; got {algorithm.projection}")
-    algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
-    if algorithm.average_after is not None and controlled(algorithm, m.n_agents):
-        raise ArgumentError("average_after must be None for exact moments with control variates; got a round")
-    return algorithm
-
-
-def controlled(algorithm: Algorithm, agents: int) -> bool:
-    """Whether a method has control variates."""
-    eta = float(algorithm.eta(np.zeros(1, np.int64))[0])
-    return any(np.any(getattr(stage, "gain", 0.0)) for stage in algorithm.stages(eta, agents))
 
 
 # --- which way --------------------------------------------------------------------------------------------------------
@@ -289,11 +264,11 @@ def independent_curve(
     if not isinstance(first, ServerRound):
         (mean, variance, spread), route = agents_curve(round_at, u, x, at, constant)
         psi = np.sum(mean**2, axis=1) + variance + (a.eta(np.maximum(at - 1, 0)) * a.mean_steps) ** 2 * spread
-        return ExactCurve(mean, variance, psi, route=route, drifted=means_alone(round_at, x, at, constant))
+        return ExactCurve(mean, variance, psi, route=route, drifted=drifted_means(round_at, x, at, constant))
     if constant and a.average_after is None:
         drifted = first.noiseless.curve(nothing, at)[0]
         return ExactCurve(*first.curve(u, at), route="powers of a round", drifted=drifted)
     after = int(at[-1]) + 1 if a.average_after is None else a.average_after
     each = cast(Callable[[int], ServerRound], round_at)
-    found, drifted = averaged_curve(each, u, after, at), averaged_curve(lambda t: each(t).noiseless, nothing, after, at)
-    return ExactCurve(*found, route="round by round", drifted=drifted[0])
+    drifted, _ = averaged_curve(lambda t: each(t).noiseless, nothing, after, at)
+    return ExactCurve(*averaged_curve(each, u, after, at), route="round by round", drifted=drifted)

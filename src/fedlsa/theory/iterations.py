@@ -32,10 +32,9 @@ from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from ..sampling import IID
 from . import tuning
-from .exact_curves import checked_method
 from .linear import at_rounds, smat, squares, svec, symkron
 from .problem_moments import EPS, Moments, moments, start_error
-from .rounds import groups_of
+from .rounds import checked_method, groups_of
 from .threads import small_products
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class _Run:
         checks.memory("the number of different agents", K, 64 * (d + 2 * E * d) ** 2 // K, "their covariances")
         self.moments, self.p, self.part, self.within = m, p, part, within[self.several, None, None]
         self.share, self.counted = is_mean * total, np.where(is_mean, 1, within[part]) * total
-        self.alone = np.where(is_mean, 1 / m.count[part], 1.0)[:, None, None]  # of an agent's noise in a part
+        self.noise_share = np.where(is_mean, 1 / m.count[part], 1.0)[:, None, None]  # of an agent's noise in a part
         self.spread = np.vstack([self.share, np.eye(E) - np.outer(is_mean, self.share)])  # of agents to (u_bar, v)
         self.v, self.x = slice(d, d + E * d), slice(d + E * d, None)
 
@@ -126,7 +125,7 @@ class _Run:
             return np.tensordot(self.spread[1:] * is_mean, X - X[0], 1)
 
         A, b, xi = m.A_bar[m.table][part], m.b_bar[m.table][part], xi[part]
-        D, b_apart, own = centred(A), centred(b), one - eta * A
+        D, b_centred, own = centred(A), centred(b), one - eta * A
         average = A[0] - D[0]
         data = np.abs(A) * D.any(0) * is_mean[:, None, None]  # entries in which all agents agree have no error in D
         self.local = one - eta * average, own, -eta * D, -1.0
@@ -134,8 +133,8 @@ class _Run:
         # the start, and what rounding may have changed in it and in theta_star
         size = np.abs(A) @ np.abs(theta) + np.abs(b)
         off = EPS * (np.abs(np.linalg.inv(average)) @ (self.share @ size) + np.abs(theta))
-        x_off = data @ off + EPS * is_mean[:, None] * (np.abs(b) * b_apart.any(0) + np.abs(xi))
-        start = np.concatenate([u, np.zeros(E * d), eta / p * (centred(xi) - D @ theta + b_apart).ravel()])
+        x_off = data @ off + EPS * is_mean[:, None] * (np.abs(b) * b_centred.any(0) + np.abs(xi))
+        start = np.concatenate([u, np.zeros(E * d), eta / p * (centred(xi) - D @ theta + b_centred).ravel()])
         error = np.concatenate([off * u.any(), np.zeros(E * d), eta / p * x_off.ravel()])
         length = float(np.linalg.norm(error))
         ratio = length / max(float(np.linalg.norm(start)), length, SMALLEST)
@@ -199,7 +198,7 @@ class _Run:
         error = squares(size) * ROUNDINGS * EPS + squares(size + off) - squares(size)
         Q = smat((self.noise @ svec(second)[..., None])[..., 0], d)
         Q[1] += np.eye(d) * smat((self.noise_sizes @ error[..., None])[..., 0], d)
-        return self.alone * Q[:, self.part]
+        return self.noise_share * Q[:, self.part]
 
     def _squares(self) -> Floats:
         """Second moments of (u_bar, v, x), and F of them : (2, n)."""
@@ -208,6 +207,6 @@ class _Run:
     def show(self) -> tuple[Floats, Floats, float, Floats]:
         """E[u_bar], (mse, agents_mse, psi), the variance of u_bar, and bounds on the errors of the three."""
         d, square = self.moments.dim, self._squares()
-        apart = square[:, d:].reshape(2, 2, -1, d).sum(3) @ self.counted
-        parts = np.cumsum(np.column_stack([square[:, :d].sum(1), apart]), axis=1)
+        per_agent = square[:, d:].reshape(2, 2, -1, d).sum(3) @ self.counted
+        parts = np.cumsum(np.column_stack([square[:, :d].sum(1), per_agent]), axis=1)
         return self.mean[0, :d].copy(), parts[0], max(float(np.trace(self.C[0, :d, :d])), 0.0), parts[1]

@@ -34,13 +34,13 @@ class Covariances(NamedTuple):
     """Views of one vector.
 
     Y : (n, n), of group means y, n = K d; zY : (l, n), of z with them; zz : (l, l), of the l numbers of z
-    own : (K, d, d), of an agent's deviation from its group
+    deviations : (K, d, d), of an agent's deviation from its group
     """
 
     Y: Floats
     zY: Floats
     zz: Floats
-    own: Floats
+    deviations: Floats
 
 
 class Joint:
@@ -79,9 +79,9 @@ class Joint:
 
     def parts(self, vector: Floats) -> Covariances:
         """Its views."""
-        Y, zY, zz, own = np.split(vector, self.sizes[:-1])
+        Y, zY, zz, deviations = np.split(vector, self.sizes[:-1])
         n, size, d = self.n, self.l, self.d
-        return Covariances(Y.reshape(n, n), zY.reshape(size, n), zz.reshape(size, size), own.reshape(-1, d, d))
+        return Covariances(Y.reshape(n, n), zY.reshape(size, n), zz.reshape(size, size), deviations.reshape(-1, d, d))
 
     # --- means ------------------------------------------------------------------------------------------------------
 
@@ -126,30 +126,31 @@ class Joint:
 
     def advance(self, vector: Floats) -> Floats:
         """L C: what a round makes of covariances alone, of which it is a linear function."""
-        return self.advance_and_look(vector)[0]
+        return self.advance_with_variances(vector)[0]
 
-    def advance_and_look(self, vector: Floats) -> tuple[Floats, Floats]:
-        """The same, and what `look` shows of the covariances before it."""
+    def advance_with_variances(self, vector: Floats) -> tuple[Floats, Floats]:
+        """The same, and what `variances` shows of the covariances before it."""
         c, out = self._symmetric(self.parts(vector)), np.zeros(self.length)
         rY, rr = self.common_covariances(c)
         by_y, by_r = self._left(self.F, c.Y) + self._left(self.B, rY), self._left(self.F, rY.T) + self._left(self.B, rr)
-        Y, zY, zz, own = self.parts(out)
+        Y, zY, zz, deviations = self.parts(out)
         Y[:] = self._left(self.F, by_y.T) + self._left(self.B, by_r.T)  # Cov(y+, y) F^T + Cov(y+, r) B^T
-        own[:] = self.F @ c.own @ self.F.swapaxes(1, 2)
+        deviations[:] = self.F @ c.deviations @ self.F.swapaxes(1, 2)
         cross = rY.reshape(len(rY), self.K, self.d).transpose(1, 0, 2)  # Cov(r, y_k)
-        own_moments = self._second(rr, cross, self.diagonal(c.Y) + c.own)
-        self._fluctuate(own_moments, None if not self.step.random else self._of_q(c.Y, rY, rr), c.own, Y, own)
+        agent_moments = self._second(rr, cross, self.diagonal(c.Y) + c.deviations)
+        of_q = self._of_q(c.Y, rY, rr) if self.step.random else None
+        self._fluctuate(agent_moments, of_q, c.deviations, Y, deviations)
         moved = self.Z @ by_r.T
         zY[:] = moved + self.X @ (self.rho @ Y)
         crossed = moved @ self.rho.T @ self.X.T
         sY = self.rho @ Y @ self.rho.T
         zz[:] = self.Z @ rr @ self.Z.T + crossed + crossed.T + self.X @ sY @ self.X.T
-        return out, self._seen(own_moments)
+        return out, self._variances(agent_moments)
 
     def _symmetric(self, c: Covariances) -> Covariances:
         """Without what rounding makes and may grow: asymmetry, and deviations from a group of one."""
-        own = np.where(self.count > 1, (c.own + c.own.swapaxes(1, 2)) / 2, 0.0)
-        return Covariances((c.Y + c.Y.T) / 2, c.zY, (c.zz + c.zz.T) / 2, own)
+        deviations = np.where(self.count > 1, (c.deviations + c.deviations.swapaxes(1, 2)) / 2, 0.0)
+        return Covariances((c.Y + c.Y.T) / 2, c.zY, (c.zz + c.zz.T) / 2, deviations)
 
     def force(self, means: Floats) -> Callable[..., Floats]:
         """What a round adds around E[(y, z)] = means s, whose square is means S means^T; means : (n + l, r).
@@ -161,9 +162,9 @@ class Joint:
 
         def force(s: Floats, S: Floats, constant: float = 1.0) -> Floats:
             out = np.zeros(self.length)
-            Y, zY, zz, own = self.parts(out)
+            Y, zY, zz, deviations = self.parts(out)
             of_q = q @ S @ q.T if self.step.random else None
-            self._fluctuate(second(s, S, constant), of_q, np.zeros_like(own), Y, own)
+            self._fluctuate(second(s, S, constant), of_q, np.zeros_like(deviations), Y, deviations)
             zY[:] = self.X @ (self.rho @ Y)  # of what is new in y+, which z+ sees
             zz[:] = zY @ self.rho.T @ self.X.T
             return out
@@ -208,32 +209,34 @@ class Joint:
         by_y, by_r = Y + self._left(self.C, rY), rY.T + self._left(self.C, rr)
         return by_y + self._left(self.C, by_r.T).T
 
-    def _fluctuate(self, second: Floats, of_q: Floats | None, apart: Floats, Y: Floats, own: Floats) -> None:
+    def _fluctuate(
+        self, second: Floats, of_q: Floats | None, of_deviation: Floats, Y: Floats, deviations: Floats
+    ) -> None:
         """Add what a round adds: the noise of each agent's steps, and what all see, its length and who takes part.
 
-        second : of (u, x, 1); of_q, apart : second moments of q, of group means and of an agent's deviation from them
+        second : of (u, x, 1); of_q, of_deviation : of q, of group means and of an agent's deviation from them
         """
-        step, (alone, pair) = self.step, self.step.sampled
-        N = (1 + alone) * step.gain[:, None, None] ** 2 * smat((step.noise @ svec(second)[..., None])[..., 0], self.d)
+        step, (same, pair) = self.step, self.step.sampled
+        N = (1 + same) * step.gain[:, None, None] ** 2 * smat((step.noise @ svec(second)[..., None])[..., 0], self.d)
         for share, law in ((1 + pair, self._by_length), (pair, self._by_mean)):
-            found = None if of_q is None else law(of_q, apart)
+            found = None if of_q is None else law(of_q, of_deviation)
             if found is not None:
                 Y += share * found[0]
-                own += share * found[1]
-                N += (alone - pair) * (self.diagonal(found[0]) + found[1])
+                deviations += share * found[1]
+                N += (same - pair) * (self.diagonal(found[0]) + found[1])
         Y[self.blocks] += N / self.count
-        own += (1 - 1 / self.count) * N
+        deviations += (1 - 1 / self.count) * N
 
-    def _by_mean(self, X: Floats, apart: Floats) -> tuple[Floats, Floats] | None:
+    def _by_mean(self, X: Floats, deviation: Floats) -> tuple[Floats, Floats] | None:
         """Second moments of gain Q q, of group means and apart from them, where who takes part is random."""
-        return self._both(self.moved, X, apart) if self.step.sampled[0] else None
+        return self._both(self.moved, X, deviation) if self.step.sampled[0] else None
 
-    def _by_length(self, X: Floats, apart: Floats) -> tuple[Floats, Floats] | None:
+    def _by_length(self, X: Floats, deviation: Floats) -> tuple[Floats, Floats] | None:
         """The covariance of gain kappa q by a length that is random."""
         if self._lengths is None:
             return None
         source, powers = self._lengths
-        both = self._both(source, X, apart)
+        both = self._both(source, X, deviation)
         for P in powers:
             more = self._both(P, *both)
             both = both[0] + more[0], both[1] + more[1]
@@ -244,17 +247,17 @@ class Joint:
         found = self.step.lengths
         return None if found is None else (self.step.gain[:, None, None] * found[0], found[1])
 
-    def _both(self, M: Floats, X: Floats, apart: Floats) -> tuple[Floats, Floats]:
+    def _both(self, M: Floats, X: Floats, deviation: Floats) -> tuple[Floats, Floats]:
         """M X M^T of all, and of each."""
-        return self._left(M, self._left(M, X).T), M @ apart @ M.swapaxes(1, 2)
+        return self._left(M, self._left(M, X).T), M @ deviation @ M.swapaxes(1, 2)
 
     # --- what is seen of them ---------------------------------------------------------------------------------------
 
-    def look(self, vector: Floats) -> Floats:
+    def variances(self, vector: Floats) -> Floats:
         """The trace of Cov(u), and of the weighted mean of all Cov(x_c) : (2,)."""
-        return self._seen(self.second(vector))
+        return self._variances(self.second(vector))
 
-    def _seen(self, second: Floats) -> Floats:
+    def _variances(self, second: Floats) -> Floats:
         d = self.d
         spread = np.trace(second[:, d:-1, d:-1], axis1=1, axis2=2)
         return np.array([np.trace(second[0, :d, :d]), self.share @ spread])
@@ -264,7 +267,7 @@ class Joint:
         c = self.parts(vector)
         rY, rr = self.common_covariances(c)
         cross = rY.reshape(len(rY), self.K, self.d).transpose(1, 0, 2)
-        return self._second(rr, cross, self.diagonal(c.Y) + c.own)
+        return self._second(rr, cross, self.diagonal(c.Y) + c.deviations)
 
     def unit(self) -> Floats:
         """The vector of agents with covariance I that are independent of one another."""
@@ -273,9 +276,9 @@ class Joint:
     def independent(self, V: Floats) -> Floats:
         """The same with covariances V : (K, d, d), each to be divided by its group where it is the mean of one."""
         out = np.zeros(self.length)
-        Y, zY, zz, own = self.parts(out)
+        Y, zY, zz, deviations = self.parts(out)
         Y[self.blocks] = V / self.count
-        own[:] = (1 - 1 / self.count) * V
+        deviations[:] = (1 - 1 / self.count) * V
         zY[:] = self.X @ (self.rho @ Y)
         zz[:] = zY @ self.rho.T @ self.X.T
         return out

@@ -21,7 +21,7 @@ from .linear import Squares
 from .threads import cores, share
 
 Map = Callable[[Floats], Floats]
-Seen = Callable[[Floats], tuple[Floats, Floats]]  # L v, and what is seen of v : (k,), a linear function of it
+Observed = Callable[[Floats], tuple[Floats, Floats]]  # L v, and what is seen of v : (k,), a linear function of it
 
 
 def dimensions(n: int) -> int:
@@ -70,9 +70,9 @@ class Krylov:
         if self._signs is None:
             return vector
         signed = vector * self._signs
-        whole = len(signed) // tuning.SKETCH_SIZE * tuning.SKETCH_SIZE
-        out = signed[:whole].reshape(-1, tuning.SKETCH_SIZE).sum(0)
-        out[: len(signed) - whole] += signed[whole:]
+        full = len(signed) // tuning.SKETCH_SIZE * tuning.SKETCH_SIZE
+        out = signed[:full].reshape(-1, tuning.SKETCH_SIZE).sum(0)
+        out[: len(signed) - full] += signed[full:]
         return out
 
     @property
@@ -94,7 +94,7 @@ class Krylov:
             j = self.size
             image = self.apply(self._basis[j])
             small, along = self._sketch(image), np.zeros(j + 1)
-            whole = left = float(np.linalg.norm(small))
+            size_before = left = float(np.linalg.norm(small))
             for again in range(2):
                 along += self._orthogonal(image, small, j + 1)
                 small = self._sketch(image)
@@ -102,7 +102,7 @@ class Krylov:
                 if again or left > tuning.CANCELLATION * before:
                     break
             self._h[: j + 1, j], self.size = along, j + 1
-            if not left > 1e-13 * whole:
+            if not left > 1e-13 * size_before:
                 self.closed = True
                 return
             self._h[j + 1, j] = left
@@ -180,7 +180,7 @@ def radius(apply: Map, start: Floats, restarts: int = tuning.KRYLOV_RESTARTS) ->
 
 
 def powers(
-    begin: Callable[[Floats | None], tuple[Seen, Floats]],
+    begin: Callable[[Floats | None], tuple[Observed, Floats]],
     allowed: Callable[[Floats], float],
     rounds: NDArray[np.int64],
 ) -> Floats | None:
@@ -201,11 +201,11 @@ def powers(
     at, out, left = 0, list[Floats](), None
     while len(out) < len(rounds):
         apply, distance = begin(left)
-        seen = list[Floats]()
+        observed = list[Floats]()
 
-        def step(v: Floats, apply: Seen = apply, seen: list[Floats] = seen) -> Floats:
+        def step(v: Floats, apply: Observed = apply, observed: list[Floats] = observed) -> Floats:
             image, shown = apply(v)
-            seen.append(shown)
+            observed.append(shown)
             return image
 
         space = Krylov(step, distance)
@@ -213,7 +213,7 @@ def powers(
             return np.stack([*out, *np.zeros((len(rounds) - len(out), len(apply(distance)[1])))])
         ahead = rounds[len(out) :] - at
         for _ in space.stages():
-            found, reach, x = _follow(space, np.stack(seen, axis=1), allowed, ahead)
+            found, reach, x = _follow(space, np.stack(observed, axis=1), allowed, ahead)
             if len(found) == len(ahead):
                 break
         out += found
@@ -224,7 +224,7 @@ def powers(
 
 
 def _follow(
-    space: Krylov, seen: Floats, allowed: Callable[[Floats], float], rounds: NDArray[np.int64]
+    space: Krylov, observed: Floats, allowed: Callable[[Floats], float], rounds: NDArray[np.int64]
 ) -> tuple[list[Floats], int, Floats]:
     """Values for as many of the rounds as the space is good for, the last round for which it is, the state there."""
     h, m = space.h, space.size
@@ -235,12 +235,12 @@ def _follow(
         rows[s] = rows[s - 1] @ h
     squares, x, at, lost, out = Squares(h, np.matmul), space.length * np.eye(m)[0], 0, 0.0, list[Floats]()
     while len(out) < len(rounds):
-        if np.linalg.norm(x) <= tuning.VANISHED * allowed(np.zeros(len(seen))):
-            return out + [np.zeros(len(seen))] * (len(rounds) - len(out)), int(rounds[-1]), 0 * x
+        if np.linalg.norm(x) <= tuning.VANISHED * allowed(np.zeros(len(observed))):
+            return out + [np.zeros(len(observed))] * (len(rounds) - len(out)), int(rounds[-1]), 0 * x
         missed = np.append(0, np.cumsum(leads * np.abs(rows @ x)))  # by the end of each round of a block
 
         def good(ahead: int, x: Floats = x, missed: Floats = lost + missed) -> bool:
-            return bool(missed[ahead] <= allowed(seen @ _further(squares, ahead, x)))
+            return bool(missed[ahead] <= allowed(observed @ _further(squares, ahead, x)))
 
         far = min(tuning.KRYLOV_ROUNDS, int(rounds[-1]) - at)
         if not good(far):
@@ -248,7 +248,7 @@ def _follow(
         for t in rounds[len(out) :]:
             if t > at + far:
                 break
-            out.append(seen @ _further(squares, int(t) - at, x))
+            out.append(observed @ _further(squares, int(t) - at, x))
         x, at, lost = _further(squares, far, x), at + far, lost + missed[far]
         if far < tuning.KRYLOV_ROUNDS:
             break

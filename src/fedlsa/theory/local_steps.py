@@ -178,23 +178,23 @@ def random_steps(one: LocalSteps, Z: Floats, p: float) -> tuple[Floats, Floats]:
     """
     q, n, d = 1 - p, one.M.shape[-1], (one.M.shape[-1] - 1) // 2
     tables, s = len(one.M), d * (d + 1) // 2
-    K, alone = one_less(Z, p)
+    K, covariance = one_less(Z, p)
     Q, none = np.asarray(np.linalg.inv(K), np.float64), np.full((tables, s, n * (n + 1) // 2), np.inf)
     B, C = one.M[:, None, :d, :d], one.M[:, None, :d, d:]
     if not np.isfinite(one.rows).all():
         return Q, none
     D = functionals(one.noise, n)
-    whole = alone - q * rows_of(D[..., :d, :d])  # I - q G
+    system = covariance - q * rows_of(D[..., :d, :d])  # I - q G
     try:
-        sums = np.linalg.inv(whole)
+        sums = np.linalg.inv(system)
     except np.linalg.LinAlgError:
-        sums = np.full_like(whole, np.inf)
-    condition = np.linalg.norm(whole, axis=(1, 2)) * np.linalg.norm(sums, axis=(1, 2))
+        sums = np.full_like(system, np.inf)
+    condition = np.linalg.norm(system, axis=(1, 2)) * np.linalg.norm(sums, axis=(1, 2))
     check_accuracy(float(np.finfo(np.float64).eps * condition.max()), f"rounds of {1 / p:.0e} steps in the mean")
     if not np.linalg.eigvalsh(smat(sums @ svec(np.eye(d)), d)).min() > 0:  # a sum of positive maps is positive
         return Q, none
     E = p * (sums @ D.reshape(tables, s, n * n)).reshape(D.shape)
-    uu, B_t = functionals(over(rows_of(E[..., :d, :d]), alone), d), B.swapaxes(-1, -2)
+    uu, B_t = functionals(over(rows_of(E[..., :d, :d]), covariance), d), B.swapaxes(-1, -2)
     uz = np.linalg.solve(K.swapaxes(-1, -2)[:, None], E[..., :d, d:] + q * B_t @ uu @ C)
     half = C.swapaxes(-1, -2) @ (uu @ C / 2 + uz)
     R = np.empty_like(D)
@@ -232,8 +232,8 @@ def shared_length(Z: Floats, p: float) -> tuple[Floats, Floats] | None:
     E = least * one + np.sqrt(q) * Z
     try:
         largest = float(np.linalg.norm(np.linalg.solve(2 * one - E, E), 2, axis=(1, 2)).max())
-        amid = min(1.0, np.sqrt(least / (2 - least) * largest))
-        g = 2 * amid / (1 + amid)
+        middle = min(1.0, np.sqrt(least / (2 - least) * largest))
+        g = 2 * middle / (1 + middle)
         factor = np.linalg.inv(g * one + (1 - g) * E)
     except np.linalg.LinAlgError:  # an eigenvalue -1 or 1 / c of C, or no numbers
         return None

@@ -13,8 +13,8 @@ from ..algorithms.stages import Geometric
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import krylov, tuning
-from .agent_limits import limit
 from .joint import Joint
+from .limits import limit
 from .linear import at_rounds
 from .nodes import Nodes
 from .noiseless import NoiselessMap, local_powers
@@ -29,7 +29,7 @@ def round_map(groups: Groups, stages: GroupStages, u: Floats, steady: bool = Tru
     m, x = groups.moments, groups.x
     if not stages.controlled:
         return server_round(m, stages, x)
-    if stages.quiet(m):
+    if stages.noiseless(m):
         assert not isinstance(stages.steps, Geometric)
         return NoiselessMap(local_powers(m), float(stages.eta[0]), int(stages.steps[0]))
     step = agent_round(m, stages, steady)
@@ -59,18 +59,18 @@ def agents_curve(
 def shown(form: AgentsMap, means: Floats, vector: Floats) -> Floats:
     """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (d + 2,)."""
     _, u, x = form.read(means)
-    variance, spread = form.look(vector)
+    variance, spread = form.variances(vector)
     return np.array([*u, variance, spread + form.share @ np.sum(x**2, axis=1)])
 
 
-def one_by_one(form_in: Callable[[int], Any], u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats:
+def one_by_one(form_at: Callable[[int], Any], u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats:
     """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 at the given rounds : (R, d + 2), from known u and x : (K, d).
 
     form_in(t) : what round t does, a form; the same object where nothing changes.
     """
 
     def states() -> Iterator[tuple[AgentsMap, Floats, Floats]]:
-        form, finite, known = form_in(0), True, (np.ones(1), np.ones((1, 1)))
+        form, finite, known = form_at(0), True, (np.ones(1), np.ones((1, 1)))
         means, vector = form.start(u, x), np.zeros(form.length)
         for t in count():
             yield form, means, vector
@@ -80,7 +80,7 @@ def one_by_one(form_in: Callable[[int], Any], u: Floats, x: Floats, rounds: NDAr
             if finite and t * max(vector.size, tuning.ROUND_OVERHEAD) > tuning.MAX_ROUND_WORK:
                 most = f"at most {t} where only single rounds are accurate"
                 raise ArgumentError(f"rounds must be {most}; got {rounds[-1]}")
-            before, form = form, form_in(t)
+            before, form = form, form_at(t)
             if finite:
                 vector = form.advance(vector) + form.force(means[:, None])(*known)
             means = form.mean(means if form is before else form.taken_over(before, means))
@@ -88,9 +88,9 @@ def one_by_one(form_in: Callable[[int], Any], u: Floats, x: Floats, rounds: NDAr
     return at_rounds(states(), rounds, lambda state: (shown(*state),))[0]
 
 
-def means_alone(form_in: Callable[[int], Any], x: Floats, rounds: NDArray[np.int64], steady: bool) -> Floats:
+def drifted_means(form_at: Callable[[int], Any], x: Floats, rounds: NDArray[np.int64], steady: bool) -> Floats:
     """E[u] : (R, d) at the given rounds of a run from theta_star, u = 0, and x : (K, d); steady : all rounds alike."""
-    first = form_in(0)
+    first = form_at(0)
     start = first.start(np.zeros(x.shape[1]), x)
     if steady:
         found = krylov.powers(
@@ -107,7 +107,7 @@ def means_alone(form_in: Callable[[int], Any], x: Floats, rounds: NDArray[np.int
             yield form, means
             if not least < np.abs(means).max() < np.inf:  # nothing is left of it, or it has overflowed
                 return
-            before, form = form, form_in(t)
+            before, form = form, form_at(t)
             means = form.mean(means if form is before else form.taken_over(before, means))
 
     return at_rounds(states(), rounds, lambda state: (state[0].read(state[1])[1],))[0]
@@ -132,8 +132,8 @@ def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -
     if found is None or end is None or found.error > tuning.LIMIT_ERROR:
         return None
     means, vector, at, early = form.start(u, x), np.zeros(n), 0, list[Floats]()
-    seen_end, one = np.array([*np.zeros(d), *form.look(end)]), (np.ones(1), np.ones((1, 1)))
-    while at < tuning.KRYLOV_FROM and form.look(vector)[0] < tuning.NEAR_LIMIT * seen_end[d]:
+    end_values, one = np.array([*np.zeros(d), *form.variances(end)]), (np.ones(1), np.ones((1, 1)))
+    while at < tuning.KRYLOV_FROM and form.variances(vector)[0] < tuning.NEAR_LIMIT * end_values[d]:
         early += [shown(form, means, vector)] * int((rounds == at).sum())
         vector, means, at = form.advance(vector) + form.force(means[:, None])(*one), form.mean(means), at + 1
     distance, later = vector - end, form.advance(vector) + form.force(means[:, None])(*one)
@@ -143,28 +143,29 @@ def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -
     space = MeanSpace(form, means, krylov.dimensions(n))
     force = form.force(space.basis)
 
-    def begin(left: Floats | None) -> tuple[krylov.Seen, Floats]:
+    def begin(left: Floats | None) -> tuple[krylov.Observed, Floats]:
         nonlocal space, force
         if left is None:
-            return apply, space.beside(distance / size)
+            return apply, space.with_covariances(distance / size)
         space = MeanSpace(form, space.mean(left[n:]), krylov.dimensions(n))
         force = form.force(space.basis)
-        return apply, space.beside(left[:n])
+        return apply, space.with_covariances(left[:n])
 
     def apply(v: Floats) -> tuple[Floats, Floats]:
-        (s, S), (mean, spread), (out, seen) = space.parts(v[n:]), space.look(v[n:]), form.advance_and_look(v[:n])
+        (s, S), (mean, spread) = space.parts(v[n:]), space.mean_and_spread(v[n:])
+        out, shown = form.advance_with_variances(v[:n])
         out += force(s, S, 0.0) / size
-        return np.concatenate([out, space.carry(v[n:])]), np.array([*mean, size * seen[0], size * seen[1] + spread])
+        return np.concatenate([out, space.carry(v[n:])]), np.array([*mean, size * shown[0], size * shown[1] + spread])
 
     norms = _norms(form, size)
 
     def allowed(value: Floats) -> float:
-        seen = np.abs(seen_end[d:]) + np.abs(value[d:])
-        scale = np.array([*np.full(d, np.sqrt(seen[0] + value[:d] @ value[:d])), *seen])
+        observed = np.abs(end_values[d:]) + np.abs(value[d:])
+        scale = np.array([*np.full(d, np.sqrt(observed[0] + value[:d] @ value[:d])), *observed])
         return tuning.CURVE_ACCURACY * float(np.min(scale[norms > 0] / norms[norms > 0]))
 
     values = krylov.powers(begin, allowed, rounds[rounds >= at] - at)
-    return None if values is None else np.concatenate([np.array(early).reshape(-1, d + 2), seen_end + values])
+    return None if values is None else np.concatenate([np.array(early).reshape(-1, d + 2), end_values + values])
 
 
 class MeanSpace:
@@ -189,7 +190,7 @@ class MeanSpace:
         weighted = (form.share[:, None, None] * x).reshape(form.n, r)
         self.spread = weighted.T @ x.reshape(form.n, r)
 
-    def beside(self, C: Floats) -> Floats:
+    def with_covariances(self, C: Floats) -> Floats:
         """A vector of covariances and these means, where they begin."""
         r = len(self.H)
         start = np.zeros(r + r * r)
@@ -211,7 +212,7 @@ class MeanSpace:
         s, S = self.parts(v)
         return np.append(self.H @ s, self.H @ S @ self.H.T)
 
-    def look(self, v: Floats) -> tuple[Floats, float]:
+    def mean_and_spread(self, v: Floats) -> tuple[Floats, float]:
         """E[u] : (d,) and sum_c w_c ||x_c||^2."""
         s, S = self.parts(v)
         return self.u @ s, float(np.sum(S * self.spread))
@@ -235,6 +236,6 @@ def _occupied(H: Floats) -> int:
 def _norms(form: Joint, size: float) -> Floats:
     """(d + 2,): of the linear functions that are seen of the long vector: of means, and, estimated, of covariances."""
     rng, k = np.random.default_rng(0), tuning.NORM_PROBES
-    probes = np.array([form.look(rng.standard_normal(form.length)) for _ in range(k)])
+    probes = np.array([form.variances(rng.standard_normal(form.length)) for _ in range(k)])
     square, spread = 2 * np.sqrt(np.mean(probes**2, axis=0))  # which are right to a third
     return np.array([*np.full(form.d, form.u_norm), size * square, np.hypot(size, 1) * spread])

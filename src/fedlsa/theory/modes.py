@@ -48,7 +48,7 @@ class ModalRound(Joint):
     def __init__(self, step: AgentRound) -> None:
         super().__init__(step)
         m, (K, d), p, eta = step.moments, step.shape, step.probability, step.stages.eta[:, None]
-        self.alone, self.pair = step.sampled
+        self.same, self.pair = step.sampled
         with np.errstate(all="ignore"):
             value, basis = (x.astype(np.complex128)[m.table] for x in np.linalg.eig(m.A_bar))
             self.V, self.T = basis, np.linalg.inv(basis)
@@ -96,26 +96,26 @@ class ModalRound(Joint):
         return np.asarray(self.f[i] * self.f[j].conj() + self.psi(i, j))
 
     @cached_property
-    def own_kernels(self) -> tuple[Complexes, Any, Any]:
+    def agent_kernels(self) -> tuple[Complexes, Any, Any]:
         """phi and psi of the modes of one agent as if they were those of two : (K, d, d), and what is more of psi."""
         at = np.arange(self.n).reshape(self.K, self.d)
         i, j = at[:, :, None], at[:, None, :]
         more: Any = 0.0
-        if self.alone:
-            more = (self.alone - self.pair) * self.k[i] * self.k[j].conj()
+        if self.same:
+            more = (self.same - self.pair) * self.k[i] * self.k[j].conj()
             if self.step.probability is not None:
-                more = more + (self.alone - self.pair) * self.length_kernel(i, j)
+                more = more + (self.same - self.pair) * self.length_kernel(i, j)
         return self.phi(i, j), self.psi(i, j), more
 
     @cached_property
-    def own_map(self) -> Floats:
+    def agent_map(self) -> Floats:
         """(K, s, s): what a round makes of svec of an agent's own covariance, without u."""
         step, d, gain = self.step, self.d, self.step.gain[:, None, None]
         i, j = triangle(2 * d + 1)
         found = symkron(self.F) + gain**2 * step.noise[:, :, (i >= d) & (j < 2 * d)]
         if step.random:
-            source, alone = step.length_source
-            found += np.linalg.solve(alone, symkron(gain * source))
+            source, same = step.length_source
+            found += np.linalg.solve(same, symkron(gain * source))
         return found
 
     def to_modes(self, X: Floats) -> Complexes:
@@ -128,7 +128,7 @@ class ModalRound(Joint):
 
     def _noise(self, second: Floats) -> Floats:
         """(K, d, d): the noise of local steps in y, for second moments of (u, x, 1) : (K, 2 d + 1, 2 d + 1)."""
-        factor = (1 + self.alone) * self.step.gain[:, None, None] ** 2
+        factor = (1 + self.same) * self.step.gain[:, None, None] ** 2
         return factor * smat((self.step.noise @ svec(second)[..., None])[..., 0], self.d)
 
     def blocks_of(self, A: Complexes, B: Complexes) -> Complexes:
@@ -163,20 +163,20 @@ class Limit(ModalRound):
     def __init__(self, step: AgentRound, rate: float = 1.0) -> None:
         super().__init__(step)
         self.rate, self.r = rate, step.coordinates.rho[0]
-        self.own = 1 / (rate - self.own_kernels[0])
+        self.agent_inverse = 1 / (rate - self.agent_kernels[0])
         self.kernels = [(factor(lambda i, j: 1 / (rate - self.phi(i, j)), self.n), self.f, self.b)]
         if step.random:
-            seen = factor(lambda i, j: self.psi(i, j) / (rate - self.phi(i, j)), self.n)
-            self.kernels.append((seen, np.ones(self.n, np.complex128), self.c))
+            shared = factor(lambda i, j: self.psi(i, j) / (rate - self.phi(i, j)), self.n)
+            self.kernels.append((shared, np.ones(self.n, np.complex128), self.c))
 
     @cached_property
     def good(self) -> bool:
-        return bool(super().good and not self.alone and all(L.shape[1] for L, _, _ in self.kernels))
+        return bool(super().good and not self.same and all(L.shape[1] for L, _, _ in self.kernels))
 
     @cached_property
-    def _solve_own(self) -> Floats:
+    def _solve_agent(self) -> Floats:
         """(K, s, s): what a round adds to it, to the covariance itself."""
-        return np.asarray(np.linalg.inv(self.rate * np.eye(self.own_map.shape[1]) - self.own_map), np.float64)
+        return np.asarray(np.linalg.inv(self.rate * np.eye(self.agent_map.shape[1]) - self.agent_map), np.float64)
 
     @cached_property
     def _sums(self) -> list[tuple[Complexes, Complexes]]:
@@ -207,22 +207,23 @@ class Limit(ModalRound):
         f, b, zeta = (x.reshape(K, d, 1) for x in (self.f, -self.k * self.zeta, self.zeta))
         by_S, by_U = b * adjoint(f), b * adjoint(b)  # entry by entry of T S T^H and T U T^H
         if step.random:
-            by_S, by_U = by_S + self.own_kernels[1] * zeta, by_U + self.own_kernels[1] * zeta * adjoint(zeta)
-        of_S, of_U, pair_S, pair_U = (matrices(at @ w) for w in (by_S, by_U, self.own * by_S, self.own * by_U))
-        turned = np.arange(d * d).reshape(d, d).T.ravel()
-        of_S, pair_S = of_S + of_S[:, turned], pair_S + pair_S[:, turned]
+            by_S, by_U = by_S + self.agent_kernels[1] * zeta, by_U + self.agent_kernels[1] * zeta * adjoint(zeta)
+        of_S, of_U = matrices(at @ by_S), matrices(at @ by_U)
+        pair_S, pair_U = (matrices(at @ (self.agent_inverse * by)) for by in (by_S, by_U))
+        transposed = np.arange(d * d).reshape(d, d).T.ravel()
+        of_S, pair_S = of_S + of_S[:, transposed], pair_S + pair_S[:, transposed]
         where, (i, j) = smat(np.arange(step.noise.shape[2]), 2 * d + 1), triangle(d)
         blocks = where[:d, :d], where[:d, d:-1], where[d:-1, d:-1]
         uu, ux, xx = (step.gain[:, None, None] ** 2 * step.noise[:, :, block.ravel()] for block in blocks)
         once = (1 + np.eye(d).ravel()) / 2  # of two entries off the diagonal
         of_S = of_S[:, i * d + j] + ux + 2 * chi * once * xx
         of_U = of_U[:, i * d + j] + once * (uu + chi**2 * xx) + chi * ux
-        whole, share = smat(np.arange(len(i)), d).ravel(), self.r[:, None, None] / self.count
-        S_of_S = share * ((self._solve_own @ of_S)[:, whole] - pair_S)  # an agent is not two
-        S_of_U = share * ((self._solve_own @ of_U)[:, whole] - pair_U)
+        square, share = smat(np.arange(len(i)), d).ravel(), self.r[:, None, None] / self.count
+        S_of_S = share * ((self._solve_agent @ of_S)[:, square] - pair_S)  # an agent is not two
+        S_of_U = share * ((self._solve_agent @ of_U)[:, square] - pair_U)
         total = step.moments.count * step.moments.weight
         average, by_u = (np.tensordot(total, x, 1) for x in (r * pair_S + S_of_S, r * pair_U + S_of_U))
-        average += r / 2 * (by_u + by_u[:, turned])
+        average += r / 2 * (by_u + by_u[:, transposed])
         for (L, h, b_rows), (rho_L, _) in zip(self.kernels, self._sums, strict=True):
             crossed = (rho_L @ b_rows).reshape(d, -1, d).swapaxes(1, 2).reshape(d * d, -1) @ adjoint(L)
             crossed = crossed.reshape(d * d, K, d).swapaxes(0, 1)
@@ -242,8 +243,8 @@ class Limit(ModalRound):
         out = np.zeros((d, self.n), np.complex128)
         for (_, R, _), (rho_L, b_L) in zip(self._terms(S, U), self._sums, strict=True):
             out += (rho_L @ R).reshape(d, -1) @ b_L
-        own = S_of_S @ S.reshape(K, d * d, 1) + (S_of_U @ U.ravel())[..., None]
-        return np.asarray((out.reshape(d, K, d).swapaxes(0, 1) @ adjoint(self.V)).real + own.reshape(K, d, d))
+        agents = S_of_S @ S.reshape(K, d * d, 1) + (S_of_U @ U.ravel())[..., None]
+        return np.asarray((out.reshape(d, K, d).swapaxes(0, 1) @ adjoint(self.V)).real + agents.reshape(K, d, d))
 
     def solve(self, noise: Floats, goal: float) -> tuple[Floats, Floats, Floats, float]:
         """S, U and V : (K, d, d) of the fixed point, and its estimated error, which ought to be below `goal`.
@@ -255,19 +256,19 @@ class Limit(ModalRound):
         K, d = self.K, self.d
         of_S, of_U, S_of_S, _, average = self._maps
         total, one = self.step.moments.count * self.step.moments.weight, np.eye(d * d)
-        alone, together = np.linalg.inv(one - S_of_S), np.linalg.inv(one - average)
+        same, together = np.linalg.inv(one - S_of_S), np.linalg.inv(one - average)
 
         def correct(v: Floats) -> Floats:
             v = v.reshape(K, d * d)
             mean = total @ v
-            return np.asarray((alone @ (v - mean)[..., None])[..., 0] + together @ mean).reshape(K, d, d)
+            return np.asarray((same @ (v - mean)[..., None])[..., 0] + together @ mean).reshape(K, d, d)
 
         def rest(v: Floats) -> Floats:
             S = correct(v)
             return (S - self.again(S)).ravel()
 
         map_ = LinearOperator((K * d * d,) * 2, matvec=rest, dtype=np.float64)
-        by_noise = self.r[:, None, None] / self.count * smat((self._solve_own @ svec(noise)[..., None])[..., 0], d)
+        by_noise = self.r[:, None, None] / self.count * smat((self._solve_agent @ svec(noise)[..., None])[..., 0], d)
         S, left, error, reduction = np.zeros((K, d, d)), by_noise, 0.0, goal / 1e4
         for _ in range(tuning.GMRES_REFINEMENTS if noise.any() else 0):
             reduction = max(tuning.GMRES_REDUCTION, reduction)
@@ -280,17 +281,17 @@ class Limit(ModalRound):
             reduction = goal / (10 * error)
         U = self._server(S)
         added = of_S @ S.reshape(K, d * d, 1) + (of_U @ U.ravel() + svec(noise))[..., None]
-        return S, U, smat((self._solve_own @ added)[..., 0], d), error
+        return S, U, smat((self._solve_agent @ added)[..., 0], d), error
 
     def definite(self, S: Floats, U: Floats, V: Floats) -> bool | None:
         """Whether the covariances of all agents together are positive definite; None where rounding hides it."""
-        own = np.linalg.eigvalsh(V)
-        if (own[:, 0] < -tuning.SOLUTION_ERROR * np.abs(own[:, -1])).any():
+        agents = np.linalg.eigvalsh(V)
+        if (agents[:, 0] < -tuning.SOLUTION_ERROR * np.abs(agents[:, -1])).any():
             return False
         if self.n > tuning.DENSE_MODES:
             return self._by_inertia(self._terms(S, U), V)
-        Y, _, _, apart = self.parts(self.written(S, U, V))
-        return positive(Y, *apart[self.step.moments.count > 1])
+        Y, _, _, deviations = self.parts(self.written(S, U, V))
+        return positive(Y, *deviations[self.step.moments.count > 1])
 
     def _terms(self, S: Floats, U: Floats) -> list[tuple[Complexes, Complexes, Complexes]]:
         """L, R and b of each kernel."""
@@ -300,16 +301,16 @@ class Limit(ModalRound):
     def written(self, S: Floats, U: Floats, V: Floats) -> Floats:
         """The fixed point as a vector of joint.py, all pairs of agents written out."""
         out, every = np.zeros(self.length), np.arange(self.n)
-        Y, _, _, own = self.parts(out)
+        Y, _, _, agents = self.parts(out)
         W = np.zeros((self.n, self.n), np.complex128)
         for i, (_, R, b) in enumerate(self._terms(S, U)):
             found = R @ adjoint(b)
             W += (found + adjoint(found)) * (self.psi(every[:, None], every) if i else 1.0)
         W /= self.rate - self.phi(every[:, None], every)
         Y[:] = self._left(self.V, self._left(self.V, W).conj().T).real
-        own[:] = V - self.diagonal(Y)  # an agent is not two
-        Y[self.blocks] += own / self.count
-        own *= 1 - 1 / self.count
+        agents[:] = V - self.diagonal(Y)  # an agent is not two
+        Y[self.blocks] += agents / self.count
+        agents *= 1 - 1 / self.count
         return out
 
     def _by_inertia(self, terms: list[tuple[Complexes, Complexes, Complexes]], V: Floats) -> bool | None:

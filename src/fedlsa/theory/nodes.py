@@ -80,8 +80,8 @@ class Nodes(ModalRound):
         factors = [np.ones(self.n), self.b_factor, self.zeta]
         functions = [x / max(1.0, np.abs(x).max()) * (y / np.abs(y).max())[:, None] for x in functions for y in factors]
         if self.step.random:
-            seen = self.psi(j, i)
-            functions += [x * seen / np.abs(seen).max() for x in functions]
+            shared = self.psi(j, i)
+            functions += [x * shared / np.abs(shared).max() for x in functions]
         return np.concatenate(functions, axis=1).conj()
 
     @property
@@ -91,7 +91,7 @@ class Nodes(ModalRound):
     @property
     def good(self) -> bool:
         """Whether bases are, all functions of modes that were tried come from their nodes, and no agent grows alone."""
-        growing = np.abs(self.own_kernels[0]).max() > 1  # an agent with itself, which no pair is, would hide the rest
+        growing = np.abs(self.agent_kernels[0]).max() > 1  # an agent with itself, which no pair is, would hide the rest
         return bool(super().good and self.lost <= tuning.NODE_ERROR and not growing)
 
     # --- means: where all agents see something, (y, mean_ek in real numbers) ----------------------------------------
@@ -138,8 +138,8 @@ class Nodes(ModalRound):
         flat = a.reshape(self.n, -1)
         uy = (self.rho_modes @ flat) @ self.g_c.T + adjoint(flat @ adjoint(self.rho_g_c))
         twins = a.reshape(self.K, self.d, -1) @ self.g_c.reshape(self.K, self.d, -1).swapaxes(1, 2)
-        apart = (V - twins - adjoint(twins)) / self.count  # an agent is not two
-        uy += (self._rho_blocks @ apart).transpose(1, 0, 2).reshape(self.d, self.n)
+        covariance = (V - twins - adjoint(twins)) / self.count  # an agent is not two
+        uy += (self._rho_blocks @ covariance).transpose(1, 0, 2).reshape(self.d, self.n)
         U = (uy @ adjoint(self.rho_modes)).real
         return uy, (U + U.T) / 2
 
@@ -151,7 +151,7 @@ class Nodes(ModalRound):
         """Cov(u, y_k) : (K, d, d)."""
         return (uy.reshape(self.d, self.K, self.d).transpose(1, 0, 2) @ adjoint(self.V)).real
 
-    def advance_and_look(self, vector: Floats) -> tuple[Floats, Floats]:
+    def advance_with_variances(self, vector: Floats) -> tuple[Floats, Floats]:
         V, a = self.halves(vector)
         V = (V + adjoint(V)) / 2
         uy, U = self.server(V, a)
@@ -159,23 +159,23 @@ class Nodes(ModalRound):
         out = np.empty_like(vector)
         V_out, a_out = self.halves(out)
         np.multiply(self.phi_nodes[:, None], a, out=a_out)
-        V_out[:] = self._source(U, uy, second, a_out) + (self.own_kernels[0] + self.own_kernels[2]) * V
-        return out, self._seen(second)
+        V_out[:] = self._source(U, uy, second, a_out) + (self.agent_kernels[0] + self.agent_kernels[2]) * V
+        return out, self._variances(second)
 
     def _source(self, U: Floats, uy: Complexes, second: Floats, a: Complexes) -> Complexes:
         """What a round adds that comes of u: to each agent's own covariance, and, in place, to a.
 
         second : of (u, x, 1), for the noise of local steps
         """
-        d, (_, psi, more) = self.d, self.own_kernels
+        d, (_, psi, more) = self.d, self.agent_kernels
         R = self.f[:, None] * adjoint(uy) + self.b @ (U / 2)
         a[:, :d] += R[:, :, None] * self.b_factor[self.node].conj()
-        own = self.blocks_of(R, self.b) + self.to_modes(self._noise(second))
+        agents = self.blocks_of(R, self.b) + self.to_modes(self._noise(second))
         if self.step.random:
             Q = adjoint(uy) + self.c @ (U / 2)
             a[:, :d] += (self.psi_nodes * self.zeta[self.node].conj())[:, None] * Q[:, :, None]
-            own += (psi + more) * self.blocks_of(Q, self.c)
-        return own
+            agents += (psi + more) * self.blocks_of(Q, self.c)
+        return agents
 
     def force(self, means: Floats) -> Callable[..., Floats]:
         second, (y, u, _) = self._of_means(means[: self.n]), self.read(means[: self.n])
@@ -194,7 +194,7 @@ class Nodes(ModalRound):
                 real, imaginary = np.split(halves @ S, 2)
                 qS = real + 1j * imaginary
                 a += self.psi_nodes[:, None] * (qS @ at).reshape(a.shape)
-                V += (self.own_kernels[1] + self.own_kernels[2]) * self.blocks_of(qS, q)
+                V += (self.agent_kernels[1] + self.agent_kernels[2]) * self.blocks_of(qS, q)
             return out
 
         return force
@@ -212,10 +212,10 @@ class Nodes(ModalRound):
     def fixed(self, S: Floats, V: Floats) -> Floats:
         """The vector of a limit, from Cov(u, y_k) : (K, d, d) and Cov(y_k)."""
         out = np.zeros(self.length)
-        own, a = self.halves(out)
+        agents, a = self.halves(out)
         uy = (S @ adjoint(self.T)).transpose(1, 0, 2).reshape(self.d, self.n)
         U = (uy @ adjoint(self.rho_modes)).real
         self._source((U + U.T) / 2, uy, np.zeros((self.K, 2 * self.d + 1, 2 * self.d + 1)), a)
         a /= 1 - self.phi_nodes[:, None]
-        own[:] = self.to_modes(V)
+        agents[:] = self.to_modes(V)
         return out

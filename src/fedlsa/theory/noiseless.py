@@ -67,11 +67,11 @@ class Modes:
         other = np.take_along_axis(y, self.partner if y.ndim == 2 else self.partner[..., None], axis=1)
         return np.asarray(f.real * y - f.imag * other, np.float64)
 
-    def seen(self, u: Floats) -> Floats:
+    def common(self, u: Floats) -> Floats:
         """A common vector in all bases : (d,) -> (K, d)."""
         return (self.to @ u).reshape(self.value.shape)
 
-    def own(self, x: Floats) -> Floats:
+    def in_bases(self, x: Floats) -> Floats:
         """A vector of each group in its basis : (K, d) -> (K, d)."""
         K, d = self.value.shape[:2]
         return np.asarray((self.to.reshape(K, d, d) @ x[..., None])[..., 0])
@@ -118,14 +118,6 @@ class Powers(Modes):
     def times(self, factor: Factor, y: Floats) -> Floats:
         """factor_k y_k."""
         return np.asarray(factor @ y if y.ndim == 3 else (factor @ y[..., None])[..., 0])
-
-    def seen(self, u: Floats) -> Floats:
-        """u for each group."""
-        return np.broadcast_to(u, self.value.shape[:2])
-
-    def mean(self, y: Floats) -> Floats:
-        """sum_k share_k y_k."""
-        return np.tensordot(self.share, y, 1)
 
 
 def modes_of(A: Floats, share: Floats) -> Modes:
@@ -189,27 +181,27 @@ class NoiselessMap:
     def _powers(self) -> tuple[Factor, Factor]:
         return self.local.powers(self.eta, self.H)
 
-    def _parts(self, means: Floats) -> tuple[Floats, Floats]:
+    def _split(self, means: Floats) -> tuple[Floats, Floats]:
         """Views of u : (d,) and of y : (K, d)."""
         d = self.local.back.shape[0]
         return means[:d], means[d:].reshape(-1, d)
 
     def start(self, u: Floats, x: Floats) -> Floats:
         """Means of known u : (d,) and x : (K, d)."""
-        return np.append(u, self.local.own(x) - self.gain * self.local.seen(u))
+        return np.append(u, self.local.in_bases(x) - self.gain * self.local.common(u))
 
     def taken_over(self, before: NoiselessMap, means: Floats) -> Floats:
         """Means of a round with another gain."""
-        u, y = self._parts(means)
-        return np.append(u, y + (before.gain - self.gain) * self.local.seen(u))
+        u, y = self._split(means)
+        return np.append(u, y + (before.gain - self.gain) * self.local.common(u))
 
     def mean(self, means: Floats) -> Floats:
         """The means one round later."""
-        (u, y), (power, kappa), local, out = self._parts(means), self._powers, self.local, np.empty_like(means)
-        common = local.seen(u)
+        (u, y), (power, kappa), local, out = self._split(means), self._powers, self.local, np.empty_like(means)
+        common = local.common(u)
         x = y + self.gain * common
         hat = local.times(power, common) + local.times(kappa, x)
-        u, y = self._parts(out)
+        u, y = self._split(out)
         u[:], y[:] = local.mean(hat), x - self.gain * hat
         return out
 
@@ -220,9 +212,9 @@ class NoiselessMap:
 
     def read(self, means: Floats) -> tuple[Floats, Floats, Floats]:
         """y and x : (K, d), with u : (d,) between them."""
-        u, y = self._parts(means)
-        return y, u, self.local.written(y + self.gain * self.local.seen(u))
+        u, y = self._split(means)
+        return y, u, self.local.written(y + self.gain * self.local.common(u))
 
-    def look(self, vector: Floats) -> Floats:
+    def variances(self, vector: Floats) -> Floats:
         """Nothing varies."""
         return np.zeros(2)

@@ -23,7 +23,7 @@ from ..value_objects import Displayed, ReadOnly, Rows, call, fields_of
 from . import tuning
 from .complexities import best_within, complexity
 from .problem_moments import Moments, moments, random, start_error
-from .search import Lasting, Method, Search, with_steps
+from .search import LaterErrors, Method, Search, with_steps
 from .threads import small_products
 
 MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
@@ -156,10 +156,10 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     start = start_error(m, theta_0)
     search = Search(problem, FedLSA, start)
     T, eta = search.fewest_samples(target)
-    T, seen = _since(search, eta, 1, T, target)
-    if seen.since is None:
+    T, errors = _since(search, eta, 1, T, target)
+    if errors.since is None:
         raise ArgumentError(f"epsilon must be one that lasts once it is reached; got {epsilon:g}, and later more")
-    return replace(_by_exact_errors(problem, FedLSA(eta, 1), T, seen), start=m.start_label(theta_0))
+    return replace(_by_exact_errors(problem, FedLSA(eta, 1), T, errors), start=m.start_label(theta_0))
 
 
 def planned_method(given: Any) -> Method:
@@ -173,8 +173,8 @@ def planned_method(given: Any) -> Method:
     options = [f.name for f in fields(Algorithm) if f.kw_only and getattr(given, f.name) is not None]
     if options:
         raise ArgumentError(f"method must have no {options[0]}, since plans know none; got {checks.show(given)}")
-    own = {f.name for f in fields(given)} - {f.name for f in fields(Algorithm)} - {given.length}
-    return given if own else kind
+    settings = {f.name for f in fields(given)} - {f.name for f in fields(Algorithm)} - {given.length}
+    return given if settings else kind
 
 
 def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
@@ -190,11 +190,11 @@ def _lasting(problem: Problem | Moments, search: Search, epsilon: float, cap: fl
     least, most = search.observations(epsilon, cap)
     for _ in range(tuning.PLAN_ATTEMPTS):
         eta, H, T = search.for_accuracy(goal, least, most)
-        T, seen = _since(search, eta, H, T, target, most // H)
-        if seen.since == T:
-            return _by_exact_errors(problem, with_steps(search.method, eta, H), T, seen)
+        T, errors = _since(search, eta, H, T, target, most // H)
+        if errors.since == T:
+            return _by_exact_errors(problem, with_steps(search.method, eta, H), T, errors)
         if search.limits or search.scout is not search.exact:
-            goal *= min(max(0.98 * target / seen.worst, 0.25), 0.98)
+            goal *= min(max(0.98 * target / errors.worst, 0.25), 0.98)
         search.limits = True
     raise ArgumentError(
         f"max_samples must allow {search.name} to reach an accuracy that lasts; {most} observations were tried, for "
@@ -202,17 +202,19 @@ def _lasting(problem: Problem | Moments, search: Search, epsilon: float, cap: fl
     )
 
 
-def _since(search: Search, eta: float, H: int, T: int, target: float, latest: float = math.inf) -> tuple[int, Lasting]:
+def _since(
+    search: Search, eta: float, H: int, T: int, target: float, latest: float = math.inf
+) -> tuple[int, LaterErrors]:
     """The round, T or a little later, since when a target holds, and the errors from there on; T if there is none."""
-    seen = search.exact.follow(eta, H, T, target)
-    if seen.since is None or not T < seen.since <= latest:
-        return T, seen
-    return seen.since, search.exact.follow(eta, H, seen.since, target)
+    errors = search.exact.follow(eta, H, T, target)
+    if errors.since is None or not T < errors.since <= latest:
+        return T, errors
+    return errors.since, search.exact.follow(eta, H, errors.since, target)
 
 
-def _by_exact_errors(problem: Problem | Moments, a: Algorithm, T: int, seen: Lasting) -> Plan:
+def _by_exact_errors(problem: Problem | Moments, a: Algorithm, T: int, errors: LaterErrors) -> Plan:
     _, steps, _ = a.of_agents(np.ones(1), np.array([a.mean_steps]), 1, problem.n_agents)
-    rmse, later = math.sqrt(seen.error), math.sqrt(seen.worst)
+    rmse, later = math.sqrt(errors.error), math.sqrt(errors.worst)
     return _priced(problem, a, T, float(round(T * float(steps.mean()))), rmse, later, "exact moments")
 
 

@@ -142,10 +142,10 @@ def rho_of_answer(
         if eta * checks.real("ridge", ridge, at_least=0) > 1:
             raise ArgumentError(f"ridge must be at most 1 / step_size for the unit 'record'; got {ridge:g}")
         H = checks.integer("local_steps", local_steps, at_least=1)
-        n, whole = checks.integer("rows", rows, at_least=1), checks.choice("local", local, LOCAL) == "means"
-        K = H / n if whole else most_draws(H, n)
+        n, by_means = checks.integer("rows", rows, at_least=1), checks.choice("local", local, LOCAL) == "means"
+        K = H / n if by_means else most_draws(H, n)
         by_rows = 2 * eta * checks.real("row_clip", row_clip, above=0) * K
-        by_floats = 2.0**-53 * H * (4 * d + 24 + 4 * n * whole) * checks.real("longest", longest, at_least=0)
+        by_floats = 2.0**-53 * H * (4 * d + 24 + 4 * n * by_means) * checks.real("longest", longest, at_least=0)
         sensitivity = min(sensitivity, by_rows * (1 + CLIP_ERROR) + by_floats)
     return rho_of(sensitivity + checks.real("grid", grid, at_least=0) * math.sqrt(d), sigma)
 

@@ -109,7 +109,7 @@ def _follow(m: Moments, a: Any, eta: float, rounds: int, s: float) -> Iterator[F
         covariance[:, :d, :d] = smat(C, d)
         change = _change(moved, noise, np.broadcast_to(v, (K, d + 1)), covariance)
         if step.noise is not None:
-            C = step.own @ C + step.added(v[:d])
+            C = step.covariance_map @ C + step.added(v[:d])
         v = step.mean @ v
         yield np.append(v[:d] @ v[:d] + np.trace(smat(C, d)), change)
 
@@ -121,11 +121,11 @@ def _follow_agents(form: Joint, bare: AgentRound, x: Floats, rounds: int) -> Ite
         _, u, x = form.read(means)
         mean = np.concatenate([np.broadcast_to(u, x.shape), x, np.ones((len(x), 1))], axis=1)
         upper = np.triu(form.second(vector))
-        change = _change(bare.moved, bare.own_noise, mean, upper + np.triu(upper, 1).swapaxes(1, 2))
+        change = _change(bare.moved, bare.agent_noise, mean, upper + np.triu(upper, 1).swapaxes(1, 2))
         vector = form.advance(vector) + form.force(means[:, None])(np.ones(1), np.ones((1, 1)))
         means = form.mean(means)
         _, u, _ = form.read(means)
-        yield np.append(u @ u + form.look(vector)[0], change)
+        yield np.append(u @ u + form.variances(vector)[0], change)
 
 
 def _change(moved: Floats, noise: Floats, mean: Floats, covariance: Floats) -> Floats:
@@ -133,8 +133,8 @@ def _change(moved: Floats, noise: Floats, mean: Floats, covariance: Floats) -> F
     diagonal = np.flatnonzero(np.equal(*triangle(moved.shape[1])))
     length = ((moved @ mean[..., None])[..., 0] ** 2).sum(1)
     variance = np.einsum("kij,kjl,kil->k", moved, covariance, moved)
-    own = np.einsum("ksj,kj->k", noise[:, diagonal], svec(covariance) + squares(mean))
-    return np.concatenate([length, variance + own])
+    of_steps = np.einsum("ksj,kj->k", noise[:, diagonal], svec(covariance) + squares(mean))
+    return np.concatenate([length, variance + of_steps])
 
 
 SAFETY = 3.0  # standard deviations of a change, beyond its mean, that the clip leaves alone
@@ -273,15 +273,15 @@ def noise_sentence(settings: Any, rows: int, dim: int, epsilon: float | None = N
             f"epsilon must be at least {least:.3g}, for the noise of the last round alone is as large: this privacy "
             f"cannot be afforded at this error (fedlsa network budget); got {epsilon:g}"
         )
-    said = f"Noise: no run ends nearer than {least:.3g}; {R} rounds spend"
+    sentence = f"Noise: no run ends nearer than {least:.3g}; {R} rounds spend"
     site = epsilon_of(R * rho_of_answer("site", clip, noise), DELTA)
     if settings.unit == "site" or settings.method == "scaffnew":  # whose rounds have no known length
-        return f"{said} ({site:.3g}, {DELTA:g}) of a site's privacy."
+        return f"{sentence} ({site:.3g}, {DELTA:g}) of a site's privacy."
     each = rho_of_answer(
         "record", clip, noise, local=settings.local, step_size=settings.step_size, row_clip=settings.row_clip,
         local_steps=H, rows=rows,
     )  # fmt: skip
-    return f"{said} ({epsilon_of(R * each, delta_left('record', DELTA, R)):.3g}, {DELTA:g}) of a row's privacy."
+    return f"{sentence} ({epsilon_of(R * each, delta_left('record', DELTA, R)):.3g}, {DELTA:g}) of a row's privacy."
 
 
 def _checked(name: str, m: Moments, budget: PrivacyBudget) -> str:

@@ -21,18 +21,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, method
 from ..algorithms.stages import Geometric, Linear, Local, Private, Sample, Shared, Stage
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
+from ..sampling import Markov, Replay, Sampling
 from . import noiseless, tuning
 from .linear import (
     Index,
@@ -86,6 +87,26 @@ def groups_of(problem: Problem | Moments, algorithm: Algorithm, xi_0: ArrayLike 
     return Groups(split, groups[:, 2 : 2 + m.dim] - m.xi_star[split.table], agent)
 
 
+def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
+    """The method that is given in any way; one that has no exact moments here is refused."""
+    algorithm = method("algorithm", given, "theory")
+    if isinstance(sampling, (Markov, Replay)):
+        raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
+    if algorithm.projection is not None:
+        raise ArgumentError(f"projection must be None: a projected method is not linear; got {algorithm.projection}")
+    algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
+    stages = algorithm.stages(float(algorithm.eta(np.zeros(1, np.int64))[0]), m.n_agents)
+    if algorithm.average_after is not None and any(np.any(getattr(stage, "gain", 0.0)) for stage in stages):
+        raise ArgumentError("average_after must be None for exact moments with control variates; got a round")
+    return algorithm
+
+
+def round_length(a: Algorithm) -> float:
+    """eta H, in the first round, which has the largest step size; Scaffnew's H is its mean."""
+    H = a.mean_steps
+    return float(a.eta(np.zeros(1, np.int64))[0] * H)
+
+
 @dataclass(frozen=True, eq=False)
 class GroupStages:
     """What the stages of a round say of K groups of agents.
@@ -111,9 +132,7 @@ class GroupStages:
         assert isinstance(linear, Linear)
         private = found.get(Private, Private(0.0))
         assert isinstance(private, Private)
-        drawn = [
-            stage.law.participants for stage in stages if isinstance(stage, Shared) and isinstance(stage.law, Sample)
-        ]
+        drawn = [s.law.participants for s in stages if isinstance(s, Shared) and isinstance(s.law, Sample)]
         eta, gain = (np.broadcast_to(np.asarray(a, np.float64), N)[agent] for a in (local.step_size, linear.gain))
         steps = local.steps if isinstance(local.steps, Geometric) else np.broadcast_to(local.steps, N)[agent]
         server, change = np.array(linear.server), np.array(linear.change)
@@ -124,7 +143,7 @@ class GroupStages:
         """Whether there are control variates."""
         return bool((self.gain != 0).any())
 
-    def quiet(self, m: Moments) -> bool:
+    def noiseless(self, m: Moments) -> bool:
         """Whether nothing is random, all agents are alike in their steps and the server has no memory."""
         if isinstance(self.steps, Geometric) or np.ptp(self.eta) > 0 or np.ptp(self.steps) > 0:
             return False
@@ -167,7 +186,7 @@ class ServerRound:
     d: int
 
     @cached_property
-    def own(self) -> Floats:
+    def covariance_map(self) -> Floats:
         """The map of Cov(memory), where the mean is what it tends to : (s, s); without noise that of the mean."""
         n = len(self.mean) - 1
         if self.noise is None:
@@ -192,14 +211,14 @@ class ServerRound:
     def steps(self) -> LocalSteps:
         """The round, if it has noise, as steps of one table, which compose."""
         assert self.noise is not None
-        return LocalSteps.of(self.mean[None], self.own[None], self.noise[None])
+        return LocalSteps.of(self.mean[None], self.covariance_map[None], self.noise[None])
 
     def curve(self, u: Floats, rounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """E[u] : (R, d) and E||u - E[u]||^2 : (R,) at the given rounds, from known u : (d,)."""
         d, v = self.d, self.start(u)
         if self.noise is None:
             return powers_on(self.mean, v, rounds)[:, :d], np.zeros(len(rounds))
-        s, gaps = len(self.own), np.diff(rounds, prepend=0)
+        s, gaps = len(self.covariance_map), np.diff(rounds, prepend=0)
         mean, covariance = np.empty((len(rounds), d)), np.empty((len(rounds), s))
         powers = Squares(self.steps, LocalSteps.then)
         often = {gap: [reduce(LocalSteps.then, powers.of(gap))] for gap in _frequent(gaps)}
@@ -220,27 +239,27 @@ class ServerRound:
         """
         d, n = self.d, len(self.mean) - 1
         linear, constant = self.mean[:n, :n], self.mean[:n, n]
-        if not contracts(self.own):
+        if not contracts(self.covariance_map):
             mean = refined(np.eye(n) - linear, constant)[0] if contracts(linear) else np.full(n, np.nan)
             return mean[:d], np.full((d, d), np.inf), 0.0
         mean, error = refined(np.eye(n) - linear, constant)
         if self.noise is None:
             check_accuracy(error, "the stationary law")
             return mean[:d], np.zeros((d, d)), error
-        found, off = refined(np.eye(len(self.own)) - self.own, self.added(mean))
+        found, off = refined(np.eye(len(self.covariance_map)) - self.covariance_map, self.added(mean))
         check_accuracy(max(error, off), "the stationary law")
         return mean[:d], smat(found, n)[:d, :d], max(error, off)
 
     @property
     def stable(self) -> bool:
-        return contracts(self.own)
+        return contracts(self.covariance_map)
 
     @property
     def radius(self) -> float:
         """The factor by which the slowest second moment shrinks in a round."""
-        if not np.isfinite(self.own).all():
+        if not np.isfinite(self.covariance_map).all():
             return np.inf
-        value = float(np.abs(np.linalg.eigvals(self.own)).max())
+        value = float(np.abs(np.linalg.eigvals(self.covariance_map)).max())
         return value**2 if self.noise is None else value
 
 
@@ -263,11 +282,11 @@ def _server_round(m: Moments, stages: GroupStages, x: Floats) -> ServerRound:
     d, N, weight, part = m.dim, m.n_agents, m.weight, stages.participants
     total = m.count * weight
     assert not isinstance(stages.steps, Geometric)
-    if stages.quiet(m):
+    if stages.noiseless(m):
         local, mean = noiseless.local_powers(m), np.eye(d + 1)
         power, kappa = local.powers(float(stages.eta[0]), int(stages.steps[0]))
         mean[:d, :d] = local.mean(local.times(power, local.identity()))
-        mean[:d, d] = local.mean(local.times(kappa, local.own(x)))
+        mean[:d, d] = local.mean(local.times(kappa, local.in_bases(x)))
         return ServerRound(mean, None, d)
     kinds = Kinds.of(m.table, stages.eta, stages.steps, x)
     square = np.bincount(kinds.kind, total * weight, len(kinds.table))
@@ -328,7 +347,7 @@ def averaged_curve(
             yield (a / number, Q / number**2) if number else (v[:n], C)
             step = step_in(t)
             if step.noise is not None:
-                C = smat(step.own @ svec(C) + step.added(v[:n]), n)
+                C = smat(step.covariance_map @ svec(C) + step.added(v[:n]), n)
             v, A = step.mean @ v, A @ step.mean[:n, :n].T
 
     mean, variance = at_rounds(states(), rounds, lambda state: (state[0][:d], np.trace(state[1][:d, :d])))
@@ -427,22 +446,22 @@ class AgentRound:
         return np.concatenate([-self.Q @ self.A, self.Q, np.zeros((*self.Q.shape[:2], 1))], axis=2)
 
     @cached_property
-    def own_noise(self) -> Floats:
+    def agent_noise(self) -> Floats:
         """(K, s, S): svec E[w w^T] of one agent to svec Cov(u_hat) given w, whatever the length."""
         if self.probability is None:
             return self.noise
-        source, alone = self.length_source
+        source, covariance = self.length_source
         first = np.concatenate([-self.A, np.broadcast_to(np.eye(self.A.shape[1]), self.A.shape)], axis=2)
         first = np.concatenate([first, np.zeros((*first.shape[:2], 1))], axis=2)
-        return self.noise + np.linalg.solve(alone, symkron(source @ first))
+        return self.noise + np.linalg.solve(covariance, symkron(source @ first))
 
     @cached_property
     def length_source(self) -> tuple[Floats, Floats]:
         """Of a random length, with B = I - eta A: eta (p q)^(1/2) B (I - q B)^-1 : (K, d, d) and I - q symkron(B)."""
         p, Z = self.probability, self.stages.eta[:, None, None] * self.A
         assert p is not None
-        K, alone = one_less(Z, p)
-        return self.stages.eta[:, None, None] * np.sqrt(p * (1 - p)) * over(np.eye(Z.shape[1]) - Z, K), alone
+        K, covariance = one_less(Z, p)
+        return self.stages.eta[:, None, None] * np.sqrt(p * (1 - p)) * over(np.eye(Z.shape[1]) - Z, K), covariance
 
     @cached_property
     def lengths(self) -> tuple[Floats, Floats] | None:

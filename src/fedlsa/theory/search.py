@@ -23,12 +23,13 @@ from ..algorithms import Algorithm, FedLSA
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
-from . import agent_limits, krylov, noiseless, tuning
+from . import krylov, limits, noiseless, tuning
+from .joint import Joint
+from .limits import stability_limit
 from .linear import not_negative
 from .many_rounds import RoundMap, agents_curve, round_map
 from .problem_moments import Moments, merged
 from .rounds import Groups, GroupStages, ServerRound, groups_of
-from .stationary_limits import stability_limit
 
 Method = Algorithm | type[Algorithm]  # an instance keeps its other settings
 Known = list[tuple[float, float, Floats]]  # x, by how much it may be off, and log(rest / prior) of each error
@@ -42,7 +43,7 @@ def with_steps(method: Method, step_size: float, H: int) -> Algorithm:
 
 
 @dataclass(frozen=True)
-class Lasting:
+class LaterErrors:
     """The error at the planned round, the largest from there on, and the first round from which a target holds."""
 
     error: float
@@ -79,7 +80,7 @@ class MethodErrors:
         """The error after t single steps of FedLSA."""
         if self.m.noiseless:
             local = self._together
-            u = local.mean(local.times(local.powers(eta, t)[0], local.seen(self.start)))
+            u = local.mean(local.times(local.powers(eta, t)[0], local.common(self.start)))
             return float(u @ u)
         (u,), (variance,) = self._single_round(eta).curve(self.start, np.array([t]))
         return float(u @ u + variance)
@@ -125,11 +126,11 @@ class MethodErrors:
             bias, covariance, _ = form.limit
             end = float(bias @ bias + np.trace(covariance))
         else:
-            if limit and isinstance(form, noiseless.NoiselessMap):
+            if isinstance(form, Joint):
+                end = float(np.trace(limits.limit(form.step).U)) if limit else 0.0
+            elif limit:
                 some = np.random.default_rng(0).standard_normal(self.x.size)
                 end = math.inf if krylov.radius(form.of_agents, some, restarts=1)[0] >= 1 else 0.0
-            elif limit:
-                end = float(np.trace(agent_limits.limit(form.step).U))
             (mean, variance, _), _ = agents_curve(lambda _: form, self.start, self.x, rounds)
         found = np.append(np.sum(mean**2, axis=1) + variance, end)
         rounding = self.m.rounding(self.start, self.x, eta * H)
@@ -143,7 +144,7 @@ class MethodErrors:
             stages = replace(stages, steps=np.ones(len(self.x), np.int64), gain=np.zeros(len(self.x)))
         return round_map(self.groups, stages, self.start)
 
-    def follow(self, eta: float, H: int, T: int, target: float = math.inf) -> Lasting:
+    def follow(self, eta: float, H: int, T: int, target: float = math.inf) -> LaterErrors:
         """Errors of a plan, and since when they stay within the target.
 
         An error may cross a target by luck, where what is left of the start and the drift of the method cancel, and
@@ -162,7 +163,7 @@ class MethodErrors:
         over = np.flatnonzero(found > target)
         lasts = not len(over) or over[-1] < len(rounds) - 1
         since = int(rounds[over[-1] + 1 if len(over) else 0]) if lasts else None
-        return Lasting(float(found[0]), float(found.max()), since)
+        return LaterErrors(float(found[0]), float(found.max()), since)
 
     # --- the part of it that is cheap at many step sizes at once --------------------------------------------------
 
@@ -201,13 +202,13 @@ class MethodErrors:
         gain = np.zeros(E) if H == 1 else with_steps(self.method, self.edge, H).gain(etas, np.full(E, H))
         by_agent, share = np.repeat(gain, K)[:, None], np.tile(local.share, E)[:, None]
 
-        def seen(u: Floats) -> Floats:
+        def common(u: Floats) -> Floats:
             return (u @ local.to.T).reshape(E * K, d)
 
         def mean(hat: Floats) -> Floats:
             return (share * hat).reshape(E, K * d) @ local.back.T
 
-        u, x = np.tile(self.start, (E, 1)), np.tile(local.own(self.x), (E, 1))
+        u, x = np.tile(self.start, (E, 1)), np.tile(local.in_bases(self.x), (E, 1))
         if not gain.any() and d <= tuning.SCANNED_DIM:
             M, one = np.zeros((E, d + 1, d + 1)), np.tile(local.identity(), (E, 1, 1))
             M[:, :d, :d] = local.back @ (share[..., None] * every.times(power, one)).reshape(E, K * d, d)
@@ -217,9 +218,9 @@ class MethodErrors:
             return np.stack([np.sum(w[:, :d] ** 2, axis=1) for w in later], axis=1)
         found = np.zeros((E, 4))
         for t in range(1, T + 3):
-            hat = every.times(power, seen(u)) + every.times(kappa, x)
+            hat = every.times(power, common(u)) + every.times(kappa, x)
             u = mean(hat)
-            x = x + by_agent * (seen(u) - hat) if gain.any() else x
+            x = x + by_agent * (common(u) - hat) if gain.any() else x
             if t >= T:
                 found[:, t - T] = np.sum(u**2, axis=1)
         return found
@@ -308,10 +309,10 @@ class Search:
         for zoom in range(tuning.SCAN_ZOOMS if part.any() else 0):
             sums = self._least_sums(x, part, [], doubted)
             walls = np.pad(sums, 1, constant_values=np.inf)
-            beside: Floats = np.stack([walls[:-2], walls[2:]])
-            narrow = np.max(beside, axis=0, initial=0, where=beside < np.inf) > 3 * sums  # as where means change signs
+            around: Floats = np.stack([walls[:-2], walls[2:]])
+            narrow = np.max(around, axis=0, initial=0, where=around < np.inf) > 3 * sums  # as where means change signs
             near = (target / 2 < sums) & (narrow | ((sums < (2 * target or np.inf)) & (zoom == 0)))
-            valleys = np.flatnonzero((sums <= beside.min(0)) & near)
+            valleys = np.flatnonzero((sums <= around.min(0)) & near)
             if not len(valleys):
                 break
             valleys = valleys[np.argsort(sums[valleys], kind="stable")[: tuning.SCANNED_VALLEYS]]

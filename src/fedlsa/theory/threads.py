@@ -39,7 +39,7 @@ def one_blas_thread(dim: int = 1) -> Iterator[None]:
     with _LOCK:
         scipy = "scipy.linalg" in sys.modules
         if scipy not in _INSIDE:  # nobody is here, or SciPy has come since, with a BLAS of its own
-            _apart(lambda: _SET.append(_controller(scipy).limit(limits=1, user_api="blas")))
+            _in_own_thread(lambda: _SET.append(_controller(scipy).limit(limits=1, user_api="blas")))
         _INSIDE.append(scipy)
     try:
         yield
@@ -47,7 +47,7 @@ def one_blas_thread(dim: int = 1) -> Iterator[None]:
         with _LOCK:
             _INSIDE.pop()
             if not _INSIDE:
-                _apart(lambda: [_SET.pop().restore_original_limits() for _ in list(_SET)])
+                _in_own_thread(lambda: [_SET.pop().restore_original_limits() for _ in list(_SET)])
 
 
 def small_products(function: Callable[P, T]) -> Callable[P, T]:
@@ -70,7 +70,7 @@ def one_blas_thread_for_good() -> None:
     _controller(True).limit(limits=1, user_api="blas")
 
 
-def _apart(work: Callable[[], Any]) -> None:
+def _in_own_thread(work: Callable[[], Any]) -> None:
     """In a thread that ends at once: who limits BLAS owns it while alive, and here the last to leave is often another
     thread than the first to enter."""
     _begin(threading.Thread(target=work))()

@@ -47,7 +47,7 @@ def curve(
     with control variates.
     """
     N, d, w, layout = problem.n_agents, problem.dim, problem.weights, _layout(problem, algorithm)
-    plain, size = isinstance(algorithm, FedLSA), _product_size(problem, layout)
+    plain, size = isinstance(algorithm, FedLSA), math.prod(_states(problem)) * (layout.size - d) ** 2
     closed = size > tuning.MAX_PRODUCT_MOMENTS and (2 if plain else 1) < N
     if closed and not plain:
         raise ArgumentError(
@@ -86,8 +86,8 @@ def curve(
         def close(t: int, state: State) -> State:
             return advance(state, w[agents], counts, maps(float(etas[t])))
 
-        states = until_still((mean, second), close, steady)
-        mean, variance, error = at_rounds(states, recorded, lambda state: _seen(state, forgotten))
+        states = until_converged((mean, second), close, steady)
+        mean, variance, error = at_rounds(states, recorded, lambda state: _shown(state, forgotten))
         return mean, variance, None, error, CLOSURE
 
     @lru_cache(maxsize=1)
@@ -112,7 +112,7 @@ def curve(
         each = [(mean**2 + variance)[entries].sum() for entries in layout.x] or np.sum(x**2, axis=1)
         return mean[:d], float(variance[:d].sum()), float(w @ each)
 
-    mean, variance, spread = at_rounds(until_still((start, second), step, steady), recorded, show)
+    mean, variance, spread = at_rounds(until_converged((start, second), step, steady), recorded, show)
     psi = np.sum(mean**2, axis=1) + variance + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
     psi = np.where(np.isnan(psi), np.inf, psi)
     return mean, variance, None if plain else psi, None, EXACT if N == 1 else PRODUCT
@@ -135,10 +135,6 @@ def _states(problem: Problem) -> list[int]:
     """How many states the chain of each agent has."""
     assert problem.chain is not None
     return np.diff(problem.chain.first_state)[problem.assignment].tolist()
-
-
-def _product_size(problem: Problem, layout: JointLayout) -> int:
-    return math.prod(_states(problem)) * (layout.size - layout.d) ** 2
 
 
 def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
@@ -174,7 +170,7 @@ def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
 # --- round by round ---------------------------------------------------------------------------------------------------
 
 
-class Stillness:
+class Convergence:
     """Whether a recursion has reached its limit: then nothing more needs to be computed.
 
     Once a round changes less than SETTLING, relative, the rate at which changes fall from there on says how far it is
@@ -193,13 +189,13 @@ class Stillness:
         return change <= -tuning.SETTLED * math.expm1(math.log(change / self.first) / self.rounds)
 
 
-def until_still(now: State, advance: Callable[[int, State], State], steady: bool) -> Iterator[State]:
+def until_converged(now: State, advance: Callable[[int, State], State], steady: bool) -> Iterator[State]:
     """The states after 0, 1, 2, ... rounds; where all rounds are alike, up to one from which nothing changes."""
-    still = Stillness()
+    convergence = Convergence()
     for t in count():
         yield now
         before, now = now, advance(t, now)
-        if steady and still.reached(_change(before, now)):
+        if steady and convergence.reached(_change(before, now)):
             yield now
             return
 
@@ -287,19 +283,19 @@ def random_steps(state: State, layout: JointLayout, updates: Sequence[Squares[Ch
     now, rest = local_steps(state, layout, [next(each.of(1)) for each in updates]), 1 - p
     for k in range(tuning.MAX_DOUBLINGS):
         later = local_steps(now, layout, [next(each.of(2**k)) for each in updates])
-        apart, share, rest = later[0] - now[0], rest / (1 + rest), rest**2
-        added = share * _about(later[1], (1 - share) * apart)
-        now = now[0] + share * apart, (1 - share) * _about(now[1], -share * apart) + added
+        difference, share, rest = later[0] - now[0], rest / (1 + rest), rest**2
+        added = share * _about(later[1], (1 - share) * difference)
+        now = now[0] + share * difference, (1 - share) * _about(now[1], -share * difference) + added
         size = _sizes(now)
         if _relative(added, size[:, None] * size) <= tuning.LENGTHS_TAIL:
             return now
     return now[0], np.full_like(now[1], np.inf)
 
 
-def _about(second: Floats, apart: Floats) -> Floats:
-    """E[z z^T ...] with `apart`, which ends in 0, added to z."""
-    shift = np.eye(len(apart))
-    shift[:, -1] += apart
+def _about(second: Floats, difference: Floats) -> Floats:
+    """E[z z^T ...] with `difference`, which ends in 0, added to z."""
+    shift = np.eye(len(difference))
+    shift[:, -1] += difference
     return np.asarray(shift @ second @ shift.T, np.float64)
 
 
@@ -408,7 +404,7 @@ def advance(state: State, w: Floats, counts: NDArray[np.int64], agents: Sequence
     return mean, (after + _T(after)) / 2  # an asymmetry by rounding would grow
 
 
-def _seen(state: State, forgotten: float) -> tuple[Floats, float, float]:
+def _shown(state: State, forgotten: float) -> tuple[Floats, float, float]:
     """E[u] : (d,), the variance of u, and the error of both together; forgotten : 1 - epsilon."""
     m, V = state[0][0, :, :-1], state[1][:, 0, :, :-1, :-1].sum(0)
     D = V[0] - V[1] + _both(np.multiply.outer(m[0] - m[1], m.sum(0)) / 2)

@@ -230,8 +230,8 @@ class GrpcCarrier:
         known = self._knows(str(dict(context.invocation_metadata() or ()).get(COORDINATOR, ""))[:64])
         await context.send_initial_metadata(((COORDINATOR, self._identity), (KNOWN, str(int(known))), *greeting()))
         self._enter(stream)
-        parts = [self._send(stream, context), self._listen(stream, context), stream.over.wait()]
-        tasks = [asyncio.ensure_future(part) for part in parts]
+        coroutines = [self._send(stream, context), self._listen(stream, context), stream.over.wait()]
+        tasks = [asyncio.ensure_future(part) for part in coroutines]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -247,11 +247,11 @@ class GrpcCarrier:
         names, certificates = shown.get("x509_common_name", []), shown.get("x509_pem_cert", [])
         site = names[0].decode("utf-8", "replace")[:64] if len(names) == 1 else ""
         certificate = certificates[0] if len(certificates) == 1 else b""
-        told = dict(context.invocation_metadata() or ())
-        if why := self._objection(site, certificate) or mismatch(told, "site"):
+        received = dict(context.invocation_metadata() or ())
+        if why := self._objection(site, certificate) or mismatch(received, "site"):
             self._log.say("refused", f"refused {context.peer()}: {site!r}: {why}")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
-        return _Stream(site, str(told.get(INSTANCE, ""))[:64], certificate, context.peer())
+        return _Stream(site, str(received.get(INSTANCE, ""))[:64], certificate, context.peer())
 
     def _objection(self, site: str, certificate: bytes) -> str | None:
         try:
@@ -303,18 +303,18 @@ class GrpcCarrier:
                 await context.write(FRAME.pack(question.number) + question.order)
 
     async def _listen(self, stream: _Stream, context: Any) -> None:
-        seen = self.counts[stream.site]
+        counts_here = self.counts[stream.site]
         while (message := await context.read()) is not grpc.aio.EOF:
-            seen["bytes_up"] += len(message)
+            counts_here["bytes_up"] += len(message)
             question = self._questions.get(stream.site)
             number = int.from_bytes(message[: FRAME.size], "big")  # 0, which is never asked, in an empty one
             if question is not None and number == question.number and number in stream.unanswered:
                 del self._questions[stream.site]
                 stream.unanswered.remove(question.number)
-                seen["answers"] += 1
+                counts_here["answers"] += 1
                 question.answers.put((stream.site, message[FRAME.size :]))
                 continue
-            seen["dropped"] += 1
+            counts_here["dropped"] += 1
             if number in stream.unanswered:  # it was asked for, and came too late
                 stream.unanswered.remove(number)
                 continue
@@ -331,11 +331,11 @@ class GrpcCarrier:
             await asyncio.sleep(PINS_POLL)
             streams = list(self._streams.values())
             with suppress(OSError, FedLSAError):  # a disk that cannot be read now says nothing
-                for stream in await asyncio.to_thread(self._look, streams):
+                for stream in await asyncio.to_thread(self._check_files, streams):
                     self._log.say(stream.site, f"{stream.site}: its certificate is no longer approved; closed")
                     stream.end(grpc.StatusCode.PERMISSION_DENIED, "this certificate is no longer approved")
 
-    def _look(self, streams: list[_Stream]) -> list[_Stream]:
+    def _check_files(self, streams: list[_Stream]) -> list[_Stream]:
         """Read the files again; those of the streams that are to be closed."""
         if time.monotonic() > self._trimmed + TRIM_SECONDS:
             self._trimmed = time.monotonic()

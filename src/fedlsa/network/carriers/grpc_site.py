@@ -188,9 +188,10 @@ class SiteLink:
             if self._stop.is_set():  # told while it connected
                 stream.cancel()
             try:
-                told = dict(stream.initial_metadata())
-                if COORDINATOR in told:
-                    why = mismatch(told, "coordinator") or self.accept(str(told[COORDINATOR]), told.get(KNOWN) == "1")
+                received = dict(stream.initial_metadata())
+                if COORDINATOR in received:
+                    identity, known = str(received[COORDINATOR]), received.get(KNOWN) == "1"
+                    why = mismatch(received, "coordinator") or self.accept(identity, known)
                     if why is not None:
                         stream.cancel()
                         return why

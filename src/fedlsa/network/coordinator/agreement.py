@@ -51,7 +51,7 @@ M = TypeVar("M", bound=Answer)
 
 
 class Transport(Protocol):
-    """What carries messages between coordinator and sites (carriers/signed.py, over any carrier)."""
+    """What carries messages between coordinator and sites (carriers, over any carrier)."""
 
     def present(self) -> tuple[str, ...]:
         """The sites that can be reached."""
@@ -195,12 +195,12 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     described = with_.ask_all(with_.describe, Description)
     if described is None:
         return None
-    design = common_design([said.design for said in described], sites)
+    design = common_design([description.design for description in described], sites)
     names = list(coefficient_names(task, Columns(design.columns, (), "", levels=design.levels)))
     formula = design_of(task, design.levels)
     for text in (*look_alikes(design)[:10], *map(printable, formula.cautions if formula is not None else ())):
         run.note("levels", text=text)
-    rows, weight = [said.rows for said in described], checked_weight(task, options.weight)
+    rows, weight = [description.rows for description in described], checked_weight(task, options.weight)
     weights = weights_of(rows, weight, options.max_weight)
     try:
         chosen = chosen_coefficients(task, names, options.errors_of, rows_count_equally(np.array(rows), weights))

@@ -35,8 +35,8 @@ def run(
         if here:
             say("the coordinator is not running here: the run begins when it is (fedlsa network serve)")
         return begun
-    with served(folder, say=say) if here else nullcontext(lambda: None) as look, interrupted_by_signals():
-        follow(begun, say, look)
+    with served(folder, say=say) if here else nullcontext(lambda: None) as poll, interrupted_by_signals():
+        follow(begun, say, poll)
     return begun
 
 
@@ -55,13 +55,15 @@ def status(folder: Path | str, name: str | None = None) -> str:
 def status_facts(folder: Path | str, name: str | None = None) -> dict[str, Any]:
     """The same for programs."""
     network = Network.load(folder)
-    seen = RunSummary(chosen(network, name)).read() if name is not None or all_runs(network) else None
+    any_run = name is not None or all_runs(network)
+    summary = RunSummary(chosen(network, name)).read() if any_run else None
+    sites = {site: summary.site(site) for site in network.sites} if summary is not None else {}
     return {
         "running": is_held(network.folder / SERVED),
         "warnings": certificate_warnings(network),
         "not_approved": [site for site in network.sites if not network.site_certificate(site).exists()],
         "sites": list(network.sites),
-        "run": None if seen is None else seen.facts() | {"sites": {site: seen.site(site) for site in network.sites}},
+        "run": None if summary is None else summary.facts() | {"sites": sites},
     }
 
 
@@ -97,23 +99,23 @@ def outcome(folder: Path | str, name: str | None = None) -> dict[str, Any]:
     return content
 
 
-def follow(run: RunFolder, say: Callable[[str], None] = print, look: Callable[[], None] = lambda: None) -> None:
+def follow(run: RunFolder, say: Callable[[str], None] = print, poll: Callable[[], None] = lambda: None) -> None:
     """Show a run until it is over, in a live table on a terminal; Ctrl-C ends the showing alone.
 
-    look : called now and then
+    poll : called now and then
     """
     from rich.live import Live
 
-    seen = RunSummary(run)
+    summary = RunSummary(run)
     try:
-        with Live(seen.table(), refresh_per_second=4) if sys.stdout.isatty() else nullcontext() as live:
+        with Live(summary.table(), refresh_per_second=4) if sys.stdout.isatty() else nullcontext() as live:
             for new in run.follow():
-                look()
+                poll()
                 for event in new:
-                    seen.take(event)
+                    summary.take(event)
                     if live is None:
                         say(line(event))
                 if live is not None:
-                    live.update(seen.table())
+                    live.update(summary.table())
     except KeyboardInterrupt:
         raise NetworkError(f"{run.name} is not over: it goes on while the network is served (status, stop)") from None

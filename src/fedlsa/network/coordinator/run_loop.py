@@ -200,8 +200,8 @@ class RunLoop(Inquiry):
             if isinstance(answer, Finished) and answer.share.shape == (state.dim, VECTORS.limbs):
                 shares[site] = answer.share
         frozen = state.settings.absence == "freeze" and bool(state.gone.any())
-        whole = shares.keys() == last.keys() and last and not frozen
-        total = sum_of_controls(list(shares.values()), VECTORS.unit) if whole else None
+        complete_sum = shares.keys() == last.keys() and last and not frozen
+        total = sum_of_controls(list(shares.values()), VECTORS.unit) if complete_sum else None
         why = "a site that is gone keeps its own (absence: freeze)" if frozen else "not all sites took the last message"
         return {"told": sorted(shares), "sum_of_xi": total} | ({"no_sum_of_xi": why} if total is None else {})
 

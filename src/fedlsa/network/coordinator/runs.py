@@ -90,8 +90,8 @@ class RunFolder:
                 if times > EACH_REFUSAL and times & (times - 1):
                     return
             if event in audit.AUDITED_EVENTS:
-                told = {name: content[name] for name in ("site", "round", "text", "times") if name in content}
-                self.store.append(audit.entry_of(event, run=self.name, **told))
+                audited = {name: content[name] for name in ("site", "round", "text", "times") if name in content}
+                self.store.append(audit.entry_of(event, run=self.name, **audited))
             self.store.add_event(self.name, {"time": round(time.time(), 3), "event": event, **content})
 
     def events(self, start: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:

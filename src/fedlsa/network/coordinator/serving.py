@@ -25,9 +25,8 @@ from ... import files
 from ...errors import FedLSAError, NetworkError, ResultFileError
 from ...theory.threads import small_products
 from .. import audit
-from ..carriers import installed_carrier
+from ..carriers import SignedTransport, installed_carrier
 from ..carriers.grpc_carrier import GrpcCarrier
-from ..carriers.signed import SignedTransport
 from ..folder.certificates import check_site, expires
 from ..folder.config import Network, read_file, warn_daily
 from ..pages.coordinator_state import CoordinatorState
@@ -281,15 +280,15 @@ def served(
     carrier : NAME:PLACE, one that is installed beside fedlsa; sites are then reached through it, not at our own port
     """
     network = Network.load(folder)
-    home = network.folder.resolve()
-    report = reporting(home / "logs" / "serve.log", say)
-    with only_one(home / SERVED, "this network is being served already"):
+    resolved = network.folder.resolve()
+    report = reporting(resolved / "logs" / "serve.log", say)
+    with only_one(resolved / SERVED, "this network is being served already"):
         where = f"over {carrier}" if carrier else f"at {bracketed(network.host)}:{network.port}"
         report(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
         warn = warn_daily(network, report)
-        service, shown, missing = CoordinatorService(home, carrier=carrier, say=report), None, ""
+        service, shown, missing = CoordinatorService(resolved, carrier=carrier, say=report), None, ""
 
-        def look() -> None:
+        def poll() -> None:
             nonlocal missing
             service.check()
             warn()
@@ -303,8 +302,8 @@ def served(
                 state = CoordinatorState(network, service.carrier.present, lambda: service.alive)
                 shown = announce(lambda: state.show(port, page.address), report)
             report("ready: sites can join, runs can start")
-            look()
-            yield look
+            poll()
+            yield poll
         finally:
             service.end()
             if shown is not None:
@@ -314,5 +313,5 @@ def served(
 
 def serve(folder: Path | str, **how: Any) -> None:
     """Run the coordinator until Ctrl-C or SIGTERM; how : see `served`."""
-    with served(folder, **how) as look:
-        until_ended(look)
+    with served(folder, **how) as poll:
+        until_ended(poll)

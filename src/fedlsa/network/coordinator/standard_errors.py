@@ -98,8 +98,8 @@ def model_of(result: dict[str, Any], task: Task) -> Fit:
     none: dict[str, Any] = {"theta": protocol, "covariance": square, "root": square, "degrees_of_freedom": math.nan}
     known = none | {"covariance_kind": f"none: {result.get('no_errors', 'the run ended early')}"}
     known |= typed_fields(Fit, result.get("errors", {}))
-    alone: dict[str, Any] = dict.fromkeys(("distance", "influence", "noise", "finite_data"), math.nan)
-    alone |= {"window": 0, "covariance": square, "degrees_of_freedom": math.nan, "without": unknown}
+    unknown_site: dict[str, Any] = dict.fromkeys(("distance", "influence", "noise", "finite_data"), math.nan)
+    unknown_site |= {"window": 0, "covariance": square, "degrees_of_freedom": math.nan, "without": unknown}
     weights = zip(result["rows"].items(), result["weights"], strict=True)
     return Fit(
         task=task,
@@ -110,7 +110,7 @@ def model_of(result: dict[str, Any], task: Task) -> Fit:
         plan=None,
         epsilon=result["epsilon"],
         error={},
-        per_site=tuple(SiteReport(name, rows, weight, unknown, **alone) for (name, rows), weight in weights),
+        per_site=tuple(SiteReport(name, rows, weight, unknown, **unknown_site) for (name, rows), weight in weights),
         weight=settings["weight"],
         local=settings["local"],
         made_by={"versions": versions(), "network run": result["experiment"]},

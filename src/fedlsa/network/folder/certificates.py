@@ -112,8 +112,8 @@ def public_key(pem: bytes) -> ec.EllipticCurvePublicKey:
     """The public key of a certificate, or one that stands alone (signing.pem)."""
     _only_one(pem)
     try:
-        alone = b"BEGIN PUBLIC KEY" in pem
-        key = serialization.load_pem_public_key(pem) if alone else x509.load_pem_x509_certificate(pem).public_key()
+        standalone = b"BEGIN PUBLIC KEY" in pem
+        key = serialization.load_pem_public_key(pem) if standalone else x509.load_pem_x509_certificate(pem).public_key()
     except Exception as error:  # damaged bytes raise errors of many kinds
         raise NetworkError(f"a certificate or public key is damaged: {reason(error)}") from None
     return _p256(key)
@@ -143,7 +143,7 @@ def identity(pem: bytes) -> SiteIdentity:
         found = x509.load_pem_x509_certificate(pem)
         key = _p256(found.public_key())
         out = _from_names(found.subject, found.extensions, key)
-        expected = {type(e): e for e in (*CRITICAL, CLIENT, names_of(out.name, out.mask), _own(key))}
+        expected = {type(e): e for e in (*CRITICAL, CLIENT, names_of(out.name, out.mask), _key_id(key))}
         if {type(e.value): e.value for e in found.extensions} != expected:
             named = ", ".join(type(e.value).__name__ for e in found.extensions) or "none"
             raise NetworkError(f"the certificate must allow a client of TLS and nothing else; got {named}")
@@ -217,7 +217,7 @@ def _dates(pem: bytes) -> tuple[datetime, datetime]:
     return read.not_valid_before_utc, read.not_valid_after_utc
 
 
-def check_own(found: SiteIdentity, key: bytes, mask: bytes) -> None:
+def check_keys(found: SiteIdentity, key: bytes, mask: bytes) -> None:
     """Refuse a certificate of other keys than these private ones."""
     own = private_key(key).public_key(), mask_key(mask).public_key().public_bytes_raw()
     if (found.key, found.mask) != own:
@@ -238,7 +238,7 @@ def new_authority(key: bytes) -> bytes:
     signer, name = private_key(key), named("fedlsa network authority")
     uses = [_uses(key_cert_sign=True, crl_sign=True), x509.BasicConstraints(ca=True, path_length=0)]
     end = datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS)
-    return _issue(name, signer.public_key(), name, signer, end, uses, [_own(signer.public_key())])
+    return _issue(name, signer.public_key(), name, signer, end, uses, [_key_id(signer.public_key())])
 
 
 def certify_server(ca: bytes, ca_key: bytes, host: str, key: bytes) -> bytes:
@@ -258,13 +258,13 @@ def certify_server(ca: bytes, ca_key: bytes, host: str, key: bytes) -> bytes:
     end = min(now + timedelta(days=CERTIFICATE_DAYS), parent.not_valid_after_utc)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     other = [x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), x509.SubjectAlternativeName(names), issuer]
-    return _issue(named("fedlsa coordinator"), public, parent.subject, signer, end, CRITICAL, [*other, _own(public)])
+    return _issue(named("fedlsa coordinator"), public, parent.subject, signer, end, CRITICAL, [*other, _key_id(public)])
 
 
 def certify_site(name: str, network: str, key: bytes, mask: bytes) -> bytes:
     """A site's certificate, signed by itself; key, mask : its private keys."""
     signer, subject = private_key(key), named(name, network)
-    other = [CLIENT, names_of(name, mask_key(mask).public_key().public_bytes_raw()), _own(signer.public_key())]
+    other = [CLIENT, names_of(name, mask_key(mask).public_key().public_bytes_raw()), _key_id(signer.public_key())]
     end = datetime.now(UTC) + timedelta(days=CERTIFICATE_DAYS)
     return _issue(subject, signer.public_key(), subject, signer, end, CRITICAL, other)
 
@@ -287,7 +287,7 @@ def _issue(
     return built.sign(signer, hashes.SHA256()).public_bytes(PEM)
 
 
-def _own(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
+def _key_id(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
     return x509.SubjectKeyIdentifier.from_public_key(key)
 
 

@@ -277,7 +277,7 @@ class SiteFolder(_Folder):
         if not self.certificate.exists():
             raise NetworkError(f"{self.name} has no certificate: fedlsa network enrol {self.folder} makes one")
         found = certificates.check_site(read_file(self.certificate), self.network, self.name)
-        certificates.check_own(found, read_file(self.key), read_file(self.mask_key))
+        certificates.check_keys(found, read_file(self.key), read_file(self.mask_key))
 
 
 # Certificates that end soon: a program that goes on for years says so when it starts, and once a day.

@@ -110,8 +110,8 @@ def pages(of: Network | SiteFolder) -> dict[str, str]:
         words += ["--data", '"@DATA@"', "--yes", "--page-port", "9094"]
     values |= {"folder": shlex.quote(folder), "network": certificates.grouped(network)}
     readme = _render(template, values)
-    beside = Path(sys.executable).with_name("fedlsa")
-    program = str(beside) if beside.is_file() else shutil.which("fedlsa") or "@FEDLSA@"
+    sibling = Path(sys.executable).with_name("fedlsa")
+    program = str(sibling) if sibling.is_file() else shutil.which("fedlsa") or "@FEDLSA@"
     command = " ".join([_word(program), "network", verb, *words])
     values |= {"role": role, "command": command, "user": service_user(), "writable": _word(folder)}
     values |= {"working_directory": _escaped(folder), "cache": _word(f"NUMBA_CACHE_DIR={of.folder / 'cache'}")}

@@ -86,8 +86,8 @@ class AgreedDesign(Struct, frozen=True, eq=True):
 def common_design(described: Sequence[AgreedDesign], sites: Sequence[str]) -> AgreedDesign:
     """The design of all sites, in the first one's order; columns that do not fit together are a SiteDataError."""
     first = described[0]
-    for said, site in zip(described, sites, strict=True):
-        for mine, other, lacks, has in ((first, said, site, sites[0]), (said, first, sites[0], site)):
+    for description, site in zip(described, sites, strict=True):
+        for mine, other, lacks, has in ((first, description, site, sites[0]), (description, first, sites[0], site)):
             for column in (c for c in mine.columns if c not in other.columns):
                 rule = f"{lacks} lacks the column {printable(column)!r} that {has} has"
                 raise SiteDataError(f"{rule}; add it there, or name the columns of the task")
@@ -98,9 +98,9 @@ def look_alikes(design: AgreedDesign) -> list[str]:
     """Levels that differ in case, spaces or the writing of a letter alone, and count as two: a sentence each."""
     out = []
     for column, levels in design.levels:
-        seen: dict[str, str] = {}
+        first_spelling: dict[str, str] = {}
         for level in (x for x in levels if isinstance(x, str)):
-            other = seen.setdefault(" ".join(unicodedata.normalize("NFKC", level).casefold().split()), level)
+            other = first_spelling.setdefault(" ".join(unicodedata.normalize("NFKC", level).casefold().split()), level)
             if other != level:
                 pair = f"{ascii(other)[:80]} and {ascii(level)[:80]}"
                 out.append(f"{printable(column)!r} has the levels {pair}, which look alike and count as two")

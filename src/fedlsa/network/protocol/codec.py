@@ -32,7 +32,7 @@ def printable(text: object, most: int = 200) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in str(text)[:most])
 
 
-class Form(NamedTuple):
+class FieldType(NamedTuple):
     """What an array must be; None for the shape of a number, which must be finite, and at least 0 if it is a count."""
 
     kind: Any
@@ -40,7 +40,7 @@ class Form(NamedTuple):
 
 
 @cache
-def forms(cls: type) -> dict[str, Form]:
+def field_types(cls: type) -> dict[str, FieldType]:
     """The forms of the fields of a struct that are arrays or numbers."""
     out = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():
@@ -48,9 +48,9 @@ def forms(cls: type) -> dict[str, Form]:
         if get_origin(hint) is Annotated:
             array, *shape = get_args(hint)
             (*_, element) = get_args(array)  # NDArray is an alias of the scalar since NumPy 2.5, of its dtype before
-            out[name] = Form(np.dtype(*(get_args(element) or (element,))), tuple(shape))
+            out[name] = FieldType(np.dtype(*(get_args(element) or (element,))), tuple(shape))
         elif hint in (int, float):
-            out[name] = Form(hint, None)
+            out[name] = FieldType(hint, None)
     return out
 
 
@@ -59,7 +59,7 @@ class Struct(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         sizes: dict[str, int] = {}
-        for name, (kind, shape) in forms(type(self)).items():
+        for name, (kind, shape) in field_types(type(self)).items():
             value = getattr(self, name)
             if shape is not None and value is not None:
                 _check_array(name, value, kind, shape, sizes)
@@ -104,8 +104,8 @@ def _check_array(name: str, value: Any, dtype: Any, shape: tuple[str, ...], size
 
 def zeros(cls: type, sizes: dict[str, int]) -> dict[str, Any]:
     """Arrays of zeros for the fields of a struct that have a shape."""
-    shaped = {name: form for name, form in forms(cls).items() if form.shape is not None}
-    return {name: np.zeros([sizes[x] for x in form.shape or ()], form.kind) for name, form in shaped.items()}
+    shaped = {name: layout for name, layout in field_types(cls).items() if layout.shape is not None}
+    return {name: np.zeros([sizes[x] for x in layout.shape or ()], layout.kind) for name, layout in shaped.items()}
 
 
 # Arrays are an extension of MessagePack: dtype, shape, and the numbers, little-endian.
@@ -126,10 +126,10 @@ def _read_array(code: int, data: memoryview) -> Any:
     if code != ARRAY:
         raise ValueError(f"there is no extension {code}")
     dtype, shape, numbers = msgspec.msgpack.decode(data, type=_Packed)
-    form = np.dtype(DTYPES[dtype])
-    if len(shape) > 3 or math.prod(shape) * form.itemsize != len(numbers):
+    layout = np.dtype(DTYPES[dtype])
+    if len(shape) > 3 or math.prod(shape) * layout.itemsize != len(numbers):
         raise ValueError("the numbers of an array must fit its shape")
-    return np.frombuffer(numbers, form.newbyteorder("<")).astype(form).reshape(shape)
+    return np.frombuffer(numbers, layout.newbyteorder("<")).astype(layout).reshape(shape)
 
 
 def _expect_array(kind: type, value: Any) -> Any:

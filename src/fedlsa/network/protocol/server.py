@@ -226,9 +226,9 @@ def _orders(state: ServerState, pending: OpenRound) -> dict[str, Work]:
 def summed(state: ServerState, agents: np.ndarray[Any, Any], since: int) -> dict[str, Any]:
     """What an order says of the run and of the sites in its sum (messages.Continued)."""
     s, acked, rows = state.settings, state.acked[agents], state.entries[since:]
-    told = {int.from_bytes(row[:8].tobytes(), "big") for row in rows}
+    told_rounds = {int.from_bytes(row[:8].tobytes(), "big") for row in rows}
     rounds, first = np.unique(acked, return_index=True)
-    needed = np.isin(rounds, list(told))
+    needed = np.isin(rounds, list(told_rounds))
     return {
         "experiment": s.name,
         "sites": tuple(s.sites[c] for c in agents.tolist()),

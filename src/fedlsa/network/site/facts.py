@@ -113,11 +113,11 @@ def _with_bases(task: Task, levels: Levels) -> Levels:
 
 def check(site: DataTable, task: Task) -> list[str]:
     """Read every row once, as a run would; what was found, in plain words. Data that cannot be used: SiteDataError."""
-    seen = view(site, task)
-    columns, summary, d = seen.columns, seen.summary, seen.system.b.shape[1]
+    table_view = view(site, task)
+    columns, summary, d = table_view.columns, table_view.summary, table_view.system.b.shape[1]
     lines = [f"{site.name}: {summary.n:,} rows, all of them read; every value that the task needs is there and finite."]
-    if seen.dropped:
-        lines.append(f"{seen.dropped:,} more rows lack a value that the task needs, and are left out.")
+    if table_view.dropped:
+        lines.append(f"{table_view.dropped:,} more rows lack a value that the task needs, and are left out.")
     if isinstance(task, Regression) and task.formula is not None:
         lines.append(f"Formula {printable(task.formula)}; columns {listed(columns.all)}.")
     elif isinstance(task, Regression):
@@ -129,16 +129,16 @@ def check(site: DataTable, task: Task) -> list[str]:
         )
         if columns.importance is not None:
             lines.append(f"Importance weights in {columns.importance!r}.")
-    lines.append(f"{d} coefficients: {listed(seen.names)}.")
+    lines.append(f"{d} coefficients: {listed(table_view.names)}.")
     for column, levels in columns.levels:
-        fewest = next(rows for name, _, rows in seen.facts.levels if name == column)
-        told = printable(listed([str(level) for level in levels]), 500)
-        lines.append(f"Levels of {column!r} that would leave: {told} (the rarest has {fewest:,} rows).")
+        fewest = next(rows for name, _, rows in table_view.facts.levels if name == column)
+        shown = printable(listed([str(level) for level in levels]), 500)
+        lines.append(f"Levels of {column!r} that would leave: {shown} (the rarest has {fewest:,} rows).")
     constant = summary.scatter[:-1] <= (1e-12 * np.maximum(summary.largest[:-1], 1e-300)) ** 2 * summary.n
     if constant.any():
-        same = [n for n, c in zip(seen.names, constant, strict=False) if c]
+        same = [n for n, c in zip(table_view.names, constant, strict=False) if c]
         lines.append(f"Note: {listed(same)} never varies here; other sites must vary it.")
-    elif len(null_space(seen.system.A[0] + ridge_of(task) * np.eye(d))):
+    elif len(null_space(table_view.system.A[0] + ridge_of(task) * np.eye(d))):
         lines.append("Note: these rows alone do not determine all coefficients; those of the other sites must help.")
     return lines
 
@@ -227,21 +227,15 @@ class _Rarity:
             self.tallies = self.tallies or [Counter() for _ in range(values.shape[1])]
             for j, tally in enumerate(self.tallies):
                 if tally is not None:
-                    found, count = np.unique(values[:, j], return_counts=True)
-                    tally.update(
-                        dict(
-                            zip(
-                                found[: MAX_COUNTED_VALUES + 1].tolist(),
-                                count[: MAX_COUNTED_VALUES + 1].tolist(),
-                                strict=True,
-                            )
-                        )
-                    )
+                    pair = np.unique(values[:, j], return_counts=True)
+                    found, count = (x[: MAX_COUNTED_VALUES + 1].tolist() for x in pair)
+                    tally.update(dict(zip(found, count, strict=True)))
                     self.tallies[j] = tally if len(tally) <= MAX_COUNTED_VALUES else None
-            whole = np.ascontiguousarray(values if piece.v is piece.u else np.column_stack([values, piece.u, piece.v]))
-            total = _hashes(whole.view(np.uint64), whole.shape[1]).sum(dtype=np.uint64)
+            row_words = values if piece.v is piece.u else np.column_stack([values, piece.u, piece.v])
+            row_words = np.ascontiguousarray(row_words)
+            total = _hashes(row_words.view(np.uint64), row_words.shape[1]).sum(dtype=np.uint64)
             self.checksum = (self.checksum + int(total)) % 2**64
-            self.rows.append(_hashes(whole.view(np.uint32).astype(np.uint64), self.key))
+            self.rows.append(_hashes(row_words.view(np.uint32).astype(np.uint64), self.key))
             yield x, piece
 
     def rarest(self, names: tuple[str, ...], rows: int) -> tuple[str, int]:
@@ -275,7 +269,7 @@ class SiteTable:
 
     def view(self, design: AgreedDesign | None = None) -> TableView:
         """The table as the task reads it by itself, or with the columns and levels that all sites agreed on."""
-        self._look()
+        self._forget_changed()
         if "" not in self.viewed:
             key = int.from_bytes(hmac.digest(self.secret, b"rows", "sha256"), "big")
             self.viewed[""] = view(self.data.opened, self.site.task, key=key)
@@ -296,13 +290,13 @@ class SiteTable:
         most = policy.most_levels * sites  # each of which would be a column of all rows
         if any(len(levels) > most for _, levels in design.levels):
             raise refused("most_levels", f"a category has more than {most} levels of {sites} sites together")
-        seen = self.view(design)
-        check_table(policy, seen.facts)
-        return seen
+        table_view = self.view(design)
+        check_table(policy, table_view.facts)
+        return table_view
 
     def prepare(self, terms: RunTerms, scale: FeatureScale, design: AgreedDesign) -> tuple[Steps, RowSizes]:
         """Local steps in the run's coordinates, and what the policy asks of the rows."""
-        self._look()
+        self._forget_changed()
         key = json.dumps([terms.local, terms.coding.row_clip, scale_to_json(scale), design.text()])
         if key not in self.prepared:
             how = self.site.folder, terms.local, terms.coding.row_clip, design
@@ -320,7 +314,7 @@ class SiteTable:
         if not same and self.view().digest != digest:
             raise PolicyError("the table of this site has changed since the run began")
 
-    def _look(self) -> None:
+    def _forget_changed(self) -> None:
         """Forget what was read of a file that has changed since."""
         if self.data.stamp() != self.stamp:
             self.data, self.stamp = replace(self.data), self.data.stamp()

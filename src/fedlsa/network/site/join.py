@@ -10,9 +10,8 @@ from typing import Any
 
 from ... import files
 from ...errors import NetworkError
-from ..carriers import installed_carrier
+from ..carriers import SignedSite, installed_carrier
 from ..carriers.grpc_site import SiteKeys, SiteLink
-from ..carriers.signed import SignedSite
 from ..folder.config import SiteFolder, warn_daily
 from ..pages.page_state import PagePlace, announce
 from ..pages.site_state import SiteState
@@ -73,7 +72,7 @@ def join(
     carrier : NAME:PLACE, one that is installed beside fedlsa and brings orders; no connection is made then
     """
     site = SiteFolder.load(folder)
-    home = site.folder.resolve()
+    resolved = site.folder.resolve()
     site.check_certificate()
     keys = _stamps(site)
     say(f"{site.name}: reading {data or loader}, to see what a run would use of it")
@@ -85,9 +84,9 @@ def join(
         say(text)
     if not agree():
         raise NetworkError("not joined: nothing has left this site")
-    report = reporting(home / "logs" / "join.log", say)
+    report = reporting(resolved / "logs" / "join.log", say)
     copy = copy_place(policy.ledger_copy, site.network, site.name)
-    with only_one(home / "join.pid", "this site has joined already"), sole_folder(copy, home):
+    with only_one(resolved / "join.pid", "this site has joined already"), sole_folder(copy, resolved):
         if loader is not None:
             clear_prepared(site.folder)
         warn = warn_daily(site, report)
@@ -103,31 +102,31 @@ def join(
         thread = threading.Thread(target=link.run, name="link", daemon=True)
         thread.start()
         where = f"{bracketed(site.host)}:{site.port}" if carrier is None else f"over {carrier}"
-        report(f"{site.name} joins {where}; logs in {home / 'logs'}; Ctrl-C leaves")
-        seen, shown = set(site.results.glob("*.json")), None
+        report(f"{site.name} joins {where}; logs in {resolved / 'logs'}; Ctrl-C leaves")
+        known_results, shown = set(site.results.glob("*.json")), None
         if page is not None:
             connected = partial(getattr, link, "connected", True)
             state = SiteState(site, handler.policy, handler.ledger, connected, thread.is_alive)
             shown = announce(lambda: state.show(page.port or 0, page.address), report)
 
-        def look() -> None:
+        def poll() -> None:
             warn()
-            for path in sorted(set(site.results.glob("*.json")) - seen):
+            for path in sorted(set(site.results.glob("*.json")) - known_results):
                 report(f"a run is over: {path}")
-                seen.add(path)
+                known_results.add(path)
             if not thread.is_alive():
                 raise NetworkError("the connection's thread has died; join again")
             if _stamps(site) != keys:  # what this process signs and masks with has been replaced
                 raise NetworkError("this site has new keys: join again")
 
         try:
-            until_ended(look)
+            until_ended(poll)
         finally:
             link.stop()
             thread.join(5.0)
             if shown is not None:
                 shown.close()
-    report(f"{site.name} has left; its state stays in {home}")
+    report(f"{site.name} has left; its state stays in {resolved}")
 
 
 def _stamps(site: SiteFolder) -> list[int]:

@@ -115,17 +115,17 @@ def digest_of(message: Message) -> str:
 
 def write_receipt(key: Any, kept: Kept) -> str:
     """A receipt with the signature of the site; key : its private key (ECDSA)."""
-    said = msgspec.json.encode(kept)
-    return json.dumps({"said": said.decode(), "signature": sign_bytes(key, RECEIPT + said).hex()})
+    content = msgspec.json.encode(kept)
+    return json.dumps({"said": content.decode(), "signature": sign_bytes(key, RECEIPT + content).hex()})
 
 
 def read_receipt(key: Any, site: str, text: str) -> Kept | None:
     """A receipt that this site signed; None of anything else."""
     try:
         found = msgspec.json.decode(text, type=dict[str, str])
-        said, signature = found["said"], bytes.fromhex(found["signature"])
-        signed = is_signed(key.public_key(), signature, RECEIPT + said.encode())
-        kept = msgspec.json.decode(said, type=Kept) if signed else None
+        content, signature = found["said"], bytes.fromhex(found["signature"])
+        signed = is_signed(key.public_key(), signature, RECEIPT + content.encode())
+        kept = msgspec.json.decode(content, type=Kept) if signed else None
     except (msgspec.MsgspecError, ValueError, KeyError, RecursionError):
         return None
     return kept if kept is not None and kept.site == site else None
@@ -171,7 +171,7 @@ class Ledger:
         self.groups: set[str] = set()  # of sites over which sums left
         self.table: tuple[int, str] | None = None  # rows and digest of the table in the last run
         self.hashes: list[str] = []
-        self.seen: set[str] = set()  # refusals that are entered, and receipts that have been compared
+        self.noted: set[str] = set()  # refusals that are entered, and receipts that have been compared
         self.refusals, self.covered = 0, 0  # covered : number of the last entry whose totals were taken over
         try:
             self._catch_up()
@@ -225,8 +225,8 @@ class Ledger:
     def refuse(self, run: str, asked: str, text: str) -> str:
         """Note a refusal, the same one once; the receipt of the last entry."""
         key = f"{run} {asked} {text}"
-        if key not in self.seen and self.refusals < MOST_REFUSALS:
-            self.seen.add(key)
+        if key not in self.noted and self.refusals < MOST_REFUSALS:
+            self.noted.add(key)
             self._append({"run": printable(run, 64), "asked": asked, "left": "refusal", "text": printable(text, 300)})
         return self.receipt()
 
@@ -266,7 +266,7 @@ class Ledger:
 
     def _knows(self, kept: ChainHead) -> bool:
         """Whether the chain holds an entry, or what was kept of it has been taken over."""
-        return str(kept) in self.seen or kept.hash in self.hashes[kept.number - 1 : kept.number] or kept.number == 0
+        return str(kept) in self.noted or kept.hash in self.hashes[kept.number - 1 : kept.number] or kept.number == 0
 
     def _fold(self, entry: Mapping[str, Any]) -> None:
         """One more entry, in the totals."""
@@ -275,7 +275,7 @@ class Ledger:
         t = self.totals
         if entry["asked"] == RESTORED:
             self.totals = msgspec.convert(entry["raised"], LedgerTotals)
-            self.seen.add(entry["kept"])
+            self.noted.add(entry["kept"])
             self.covered = max(self.covered, int(entry["kept"].partition(":")[0]))
             for token in entry["tokens"]:
                 self.runs.setdefault(token, RunEntry("?"))
@@ -356,8 +356,8 @@ class Ledger:
 
 def copy_place(folder: str, network: str, site: str) -> Path:
     """The file for the copy of a ledger's totals; folder : ledger_copy of the policy, or empty."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedlsa"
-    return (Path(folder) if folder else home) / f"{network}-{site}.ledger.json"
+    state_home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedlsa"
+    return (Path(folder) if folder else state_home) / f"{network}-{site}.ledger.json"
 
 
 @contextlib.contextmanager

@@ -67,9 +67,8 @@ from ..store import Database
 from . import limits
 from .facts import SiteTable, TableView, measure
 from .ledger import Ledger, copy_place, digest_of
-from .limits import refused
+from .limits import check_noise, check_round, refused
 from .policy import ApprovalMissing, Policy, check_approved, plain_fingerprint
-from .privacy_costs import check_noise, check_round
 from .run_files import RunFiles
 from .site_data import SiteData, Steps, scale_from_json, scale_to_json
 
@@ -210,8 +209,9 @@ class OrderHandler:
         for site, receipt in terms.receipts:
             if site == self.site.name:
                 self.ledger.compare_receipt(receipt)
-        said = msgspec.json.encode(changed(terms, receipts=(), program="")).decode()  # which may change during a run
-        digest = hashlib.sha256(said.encode()).hexdigest()
+        lasting = changed(terms, receipts=(), program="")  # without what may change during a run
+        terms_text = msgspec.json.encode(lasting).decode()
+        digest = hashlib.sha256(terms_text.encode()).hexdigest()
         known = self.ledger.run(terms.token)
         if known is None and self.ledger.totals.runs >= self.policy.most_runs:
             raise limits.refused("most_runs", f"this site has taken part in {self.ledger.totals.runs}")
@@ -219,22 +219,22 @@ class OrderHandler:
             known.check_open()
             if (known.name, known.terms) != (message.experiment, digest):
                 raise MessageError("the terms of a run must stay as they were told first; they are others")
-        seen = self.table.view()
-        limits.check_terms(self.policy, terms, seen.facts, self.site.task)
+        table_view = self.table.view()
+        limits.check_terms(self.policy, terms, table_view.facts, self.site.task)
         check_noise(self.policy, terms, self.site.task, self.ledger.totals)
-        table = seen.summary.n, seen.digest
+        table = table_view.summary.n, table_view.digest
         if known is None:
-            limits.check_change(self.policy, *table, self.ledger.table, self.files.changed_rows(seen))
+            limits.check_change(self.policy, *table, self.ledger.table, self.files.changed_rows(table_view))
         roster = check_peers(self.policy, terms, self.site, self.ledger.roster)
         if self.policy.approve_runs and known is None:
             check_approved(self.site.folder, message.experiment, digest, terms)
-        note = {"terms": said, "table": seen.digest, "stamp": self.table.data.stamp()}
+        note = {"terms": terms_text, "table": table_view.digest, "stamp": self.table.data.stamp()}
         noted = self.files.note(message.experiment)
-        if noted is None or noted["terms"] != said:  # a new run, another one under an old name, or a lost state
+        if noted is None or noted["terms"] != terms_text:  # a new run, another one under an old name, or a lost state
             self.files.store.forget(message.experiment)
             self.files.remember(message.experiment, note | {"design": None, "scale": None, "weights": None})
-        answer = Description(message.experiment, seen.summary.n, AgreedDesign.of(seen.columns))
-        self.files.keep_rows(seen)
+        answer = Description(message.experiment, table_view.summary.n, AgreedDesign.of(table_view.columns))
+        self.files.keep_rows(table_view)
         more = {"numbers": 1, "terms": digest, "roster": roster, "table": table}
         left = "the number of rows, columns and levels"
         return self._enter(answer, terms.token, message, left, f"describe {digest}", more)
@@ -244,8 +244,8 @@ class OrderHandler:
         if self.policy.privacy != "none" and not self.policy.noiseless_sums:
             raise limits.refused("noiseless_sums", "sums for standardisation would leave without noise")
         label = self._only(message, opened)
-        seen = self._designed(message, opened)
-        sums = scale_sums(seen.summary, message.weight(self.site.name), self.table.dither(label.hex()))
+        table_view = self._designed(message, opened)
+        sums = scale_sums(table_view.summary, message.weight(self.site.name), self.table.dither(label.hex()))
         integers = to_integers(sums, STATISTICS.unit)
         answer = Sums(message.experiment, opened.run.hidden(integers, STATISTICS.limbs, message.sites, label))
         more = {"numbers": len(sums), "groups": opened.groups}
@@ -255,8 +255,8 @@ class OrderHandler:
         opened = self._run(message)
         terms, label = opened.terms, self._only(message, opened)
         scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
-        seen = self._designed(message, opened)
-        own = seen.summary
+        table_view = self._designed(message, opened)
+        own = table_view.summary
         weights = dict(zip(message.sites, message.weights.tolist(), strict=True))
         with self._closing(message.experiment, terms.token):
             limits.check_coordinates(self.policy, scale, own, self.site.task)
@@ -281,7 +281,7 @@ class OrderHandler:
         )
         left = "three sums for planning" + (", and moments" if shared else "")
         numbers = 3 + sum(part.size for part in shared or ())
-        known = {"names": seen.names, "scale": scale_to_json(scale), "weights": weights}
+        known = {"names": table_view.names, "scale": scale_to_json(scale), "weights": weights}
         self.files.remember(message.experiment, opened.note | {"design": message.design.text()} | known)
         more = {"numbers": numbers, "groups": opened.groups}
         return self._enter(answer, terms.token, message, left, label.hex(), more)
@@ -290,9 +290,9 @@ class OrderHandler:
         """The table as all sites agreed to read it."""
         terms, note = opened.terms, opened.note
         with self._closing(message.experiment, terms.token):
-            seen = self.table.designed(self.policy, message.design, note["design"], len(terms.sites))
+            table_view = self.table.designed(self.policy, message.design, note["design"], len(terms.sites))
         self.files.remember(message.experiment, note | {"design": message.design.text()})
-        return seen
+        return table_view
 
     def _only(self, message: Summed, opened: OpenRun) -> bytes:
         """The label of an order that a run gives once: in other coordinates or sums it would tell more."""
@@ -375,18 +375,18 @@ class OrderHandler:
         if names != note["names"]:
             raise MessageError("'names' must be those of the coefficients that this site has; they are others")
         out["coefficients"] = (T @ message.theta + t).tolist()
-        label, whole = opened.label(message).hex(), digest_of(message)
+        label, order_digest = opened.label(message).hex(), digest_of(message)
         known = self.ledger.run(terms.token)
-        if known is not None and known.labels.get(message.kind) != whole:  # the same again, to the bit, is answered
+        if known is not None and known.labels.get(message.kind) != order_digest:  # the same is answered again
             known.check_open()
         new, answer = client_finish(opened.state, message, opened.run)
         self.ledger.check_label(label, digest_of(answer))
         self.files.keep(message.experiment, opened.state, new)
         self.files.write_result(message.experiment, out)
-        more = {"numbers": len(message.theta), "closed": "it is over", "order": whole, "groups": opened.groups}
-        told = self._enter(answer, terms.token, message, "the control variate", label, more)
+        more = {"numbers": len(message.theta), "closed": "it is over", "order": order_digest, "groups": opened.groups}
+        answered = self._enter(answer, terms.token, message, "the control variate", label, more)
         self.table.forget_prepared()
-        return told
+        return answered
 
     # what a run needs
 
@@ -418,7 +418,7 @@ class OrderHandler:
                 raise MessageError(f"'theta' must have {dim} entries; got {len(message.theta)}")
             limits.check_same_weights(self.site.name, message.sites, message.weights, note["weights"])
             state = self.files.state(message.experiment)
-            head = self._told(message, state, terms, note["weights"], groups)
+            head = self._learn_averages(message, state, terms, note["weights"], groups)
         if self.policy.privacy != "none" and isinstance(message, Work | Finish):
             groups = []  # noise that the policy asked for covers what groups that differ would tell
         limits.check_groups(self.policy, groups, self.ledger.groups)
@@ -433,7 +433,7 @@ class OrderHandler:
         )  # fmt: skip
         return OpenRun(run, terms, note, tuple(groups), state, head)
 
-    def _told(
+    def _learn_averages(
         self,
         message: Continued,
         state: ClientState | None,

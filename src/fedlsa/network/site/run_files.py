@@ -24,8 +24,8 @@ SECRET_BYTES = DIGEST_BYTES = 32
 MOST_HASHED = 2**29  # bytes: SQLite holds values of up to 1 GB
 
 
-def _columns_digest(seen: TableView) -> bytes:
-    return hashlib.sha256(json.dumps(seen.names).encode()).digest()
+def _columns_digest(table_view: TableView) -> bytes:
+    return hashlib.sha256(json.dumps(table_view.names).encode()).digest()
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,18 @@ class RunFiles:
         if new is not None and new is not old:
             self.store.stage(experiment, "state", encode(new))
 
-    def changed_rows(self, seen: TableView) -> tuple[int, int] | None:
+    def changed_rows(self, table_view: TableView) -> tuple[int, int] | None:
         """Rows that are gone and rows that are new since the last run; None where the columns were others."""
         kept = self.store.get("", "rows") or b""
-        if kept[:DIGEST_BYTES] != _columns_digest(seen):
+        if kept[:DIGEST_BYTES] != _columns_digest(table_view):
             return None
-        return changed_rows(np.frombuffer(kept[DIGEST_BYTES:], np.uint64), seen.rows)
+        return changed_rows(np.frombuffer(kept[DIGEST_BYTES:], np.uint64), table_view.rows)
 
-    def keep_rows(self, seen: TableView) -> None:
+    def keep_rows(self, table_view: TableView) -> None:
         """Keep hashes of all rows, to be compared with those of the next run."""
-        if seen.rows.nbytes < MOST_HASHED and (told := _columns_digest(seen) + seen.rows.tobytes()) != self.store.get(
-            "", "rows"
-        ):
-            self.store.stage("", "rows", told)
+        content = _columns_digest(table_view) + table_view.rows.tobytes()
+        if table_view.rows.nbytes < MOST_HASHED and content != self.store.get("", "rows"):
+            self.store.stage("", "rows", content)
 
     def write_result(self, experiment: str, content: dict[str, Any]) -> None:
         """Write the estimate of a run."""
