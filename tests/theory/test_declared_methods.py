@@ -11,7 +11,7 @@ from tables import round_of, tiny
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import limits, tuning
+from fedlsa.theory import stationarity, tuning
 
 UNEQUAL = {"step_factors": (1.0, 0.5, 1.3), "length_factors": (1.0, 2.0, 0.5)}
 CASES = (
@@ -107,10 +107,10 @@ def test_a_server_that_remembers_nothing_has_the_limit_of_the_plain_one(make):
     plain = round_of(p, make(0.1))
     kept = replace(plain, steady=False)
     assert (plain.reduced, kept.reduced) == (True, False)
-    one, other = limits.limit(plain), limits.limit(kept)
+    one, other = stationarity.limit(plain), stationarity.limit(kept)
     np.testing.assert_allclose(other.U, one.U, rtol=0, atol=1e-10 * np.abs(one.U).max())
-    assert limits.agents_radius(kept) == pytest.approx(limits.agents_radius(plain), rel=1e-9)
-    assert limits.settles(kept)
+    assert stationarity.agents_radius(kept) == pytest.approx(stationarity.agents_radius(plain), rel=1e-9)
+    assert stationarity.settles(kept)
 
 
 def test_what_holds_of_the_papers_methods_alone_is_refused_to_others():

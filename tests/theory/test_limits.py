@@ -10,7 +10,7 @@ from tables import round_of, skewed, tiny, turning
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import limits, moments, tuning
+from fedlsa.theory import moments, stationarity, tuning
 from fedlsa.theory.joint import Joint
 from fedlsa.theory.many_rounds import moment_map
 from fedlsa.theory.modes import Limit, factor
@@ -52,8 +52,8 @@ def test_limits_and_radii_are_those_of_the_slow_twin(case, a, many, monkeypatch)
 @pytest.mark.parametrize(("case", "a"), CONTROLLED)
 def test_every_route_finds_one_limit_and_one_answer_where_there_is_none(case, a):
     step = round_of(case.problem, a)
-    suited = [r for r in limits.ROUTES if r != "modes" or (step.reduced and Limit(step).good)]
-    ends = [limits.limit(step, [r]) for r in suited]
+    suited = [r for r in stationarity.ROUTES if r != "modes" or (step.reduced and Limit(step).good)]
+    ends = [stationarity.limit(step, [r]) for r in suited]
     assert [e.route for e in ends] == suited
     if not ends[0].known:  # of no noise
         assert all(not e.U.any() for e in ends)
@@ -63,7 +63,7 @@ def test_every_route_finds_one_limit_and_one_answer_where_there_is_none(case, a)
     for e, vector in zip(ends[1:], vectors[1:], strict=True):
         np.testing.assert_allclose(vector, vectors[0], rtol=0, atol=1e-9 * np.abs(vectors[0]).max())
         np.testing.assert_allclose(e.U, ends[0].U, rtol=0, atol=1e-9 * np.abs(ends[0].U).max())
-    assert all(limits.settles(step, [r]) for r in suited)
+    assert all(stationarity.settles(step, [r]) for r in suited)
 
 
 @pytest.mark.parametrize("H", [2, 20])
@@ -73,8 +73,8 @@ def test_every_route_sees_the_same_instability(H):
         edge = fl.theory.stability_limit(problem, make(0.1), tolerance=1e-4)
         for share in (0.99, 1.01, 4.0):
             a = make(share * edge)
-            for route in limits.ROUTES:
-                assert limits.settles(round_of(problem, a), [route]) == (share < 1), (a, route)
+            for route in stationarity.ROUTES:
+                assert stationarity.settles(round_of(problem, a), [route]) == (share < 1), (a, route)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_a_route_whose_divisor_rounds_to_zero_leaves_the_limit_to_the_next(inver
 )
 def test_many_different_agents_have_the_limit_that_their_rounds_tend_to(problem, eta, route, make, monkeypatch):
     step = round_of(problem, make(eta))
-    found = limits.limit(step)
+    found = stationarity.limit(step)
     assert found.route == route
     assert found.error <= 1e-9
-    np.testing.assert_allclose(limits.limit(step, ["krylov"]).U, found.U, rtol=1e-9)
+    np.testing.assert_allclose(stationarity.limit(step, ["krylov"]).U, found.U, rtol=1e-9)
     monkeypatch.setattr(tuning, "JOINT_MODES", 0)
     start = np.ones(2), np.ones(step.shape)
     usual = moment_map(step, *start)
@@ -120,14 +120,14 @@ def test_many_different_agents_have_the_limit_that_their_rounds_tend_to(problem,
 def test_a_route_that_is_not_accurate_is_left_for_the_next_and_none_is_a_refusal(monkeypatch):
     problem = fl.problems.garnet(agents=3, states=10, features=3, discount=0.6)
     step = round_of(problem, fl.SCAFFLSA(0.1, 7))
-    right = limits.limit(step)
+    right = stationarity.limit(step)
     wrong = replace(right, U=2 * right.U, error=1e-3)
-    monkeypatch.setitem(limits._SOLVE, "modes", lambda *arguments: wrong)
-    other = limits.limit(step)
+    monkeypatch.setitem(stationarity._SOLVE, "modes", lambda *arguments: wrong)
+    other = stationarity.limit(step)
     assert other.route == "krylov"
     np.testing.assert_allclose(other.U, right.U, rtol=1e-9)
     with pytest.raises(fl.errors.PrecisionError, match=r"modes \(error 1.0e-03\)"):
-        limits.limit(step, ["modes"])
+        stationarity.limit(step, ["modes"])
 
 
 def test_a_krylov_space_that_would_not_fit_is_refused_and_limits_do_without(monkeypatch):
@@ -223,12 +223,12 @@ def test_inertia_knows_a_limit_and_that_there_is_none_without_all_pairs(make, mo
         verdicts = []
         for modes in (tuning.DENSE_MODES, 0):
             monkeypatch.setattr(tuning, "DENSE_MODES", modes)
-            verdicts.append(limits.settles(step, ["modes"]))
+            verdicts.append(stationarity.settles(step, ["modes"]))
         assert verdicts == [share < 1] * 2, share
-        end = limits.limit(step)
+        end = stationarity.limit(step)
         assert bool(end.known) == (share < 1)
         if share < 1:
-            np.testing.assert_allclose(limits.limit(step, ["krylov"]).U, end.U, rtol=1e-9)
+            np.testing.assert_allclose(stationarity.limit(step, ["krylov"]).U, end.U, rtol=1e-9)
             assert end.error <= 1e-9
 
 
@@ -236,10 +236,10 @@ def test_inertia_knows_a_limit_and_that_there_is_none_without_all_pairs(make, mo
 def test_a_rate_is_above_the_radius_or_below_it(make, monkeypatch):
     """Of a mode that all agents share, which no agent alone shows."""
     step = round_of(tiny(4, 2, 3, 4, weights=[1.0, 2.0, 3.0, 2.0]), make(0.02))
-    radius = limits.agents_radius(step)
+    radius = stationarity.agents_radius(step)
     for modes in (tuning.DENSE_MODES, 0):
         monkeypatch.setattr(tuning, "DENSE_MODES", modes)
-        margins = [limits.margin(step, ["modes"], share * radius) for share in (1.1, 1.001, 0.999, 0.9)]
+        margins = [stationarity.margin(step, ["modes"], share * radius) for share in (1.1, 1.001, 0.999, 0.9)]
         assert [margin > 0 for margin in margins] == [True, True, False, False], modes
 
 
@@ -264,11 +264,13 @@ def test_noise_in_few_directions_and_few_participants_have_a_limit_too():
         (garnet, fl.SCAFFLSA(0.01, 2, participation=0.5), "krylov"),
         (garnet, fl.Scaffnew(0.01, 0.5, participants=1), "krylov"),
     ):
-        found, other = (limits.limit(round_of(problem, a), routes) for routes in (limits.ROUTES, ["krylov"]))
+        found, other = (
+            stationarity.limit(round_of(problem, a), routes) for routes in (stationarity.ROUTES, ["krylov"])
+        )
         assert found.route == route
         np.testing.assert_allclose(found.U, other.U, rtol=0, atol=1e-9 * np.abs(other.U).max())
     with np.errstate(all="ignore"):
-        assert limits.limit(round_of(garnet, fl.SCAFFLSA(1e100, 10))).route == "mean"
+        assert stationarity.limit(round_of(garnet, fl.SCAFFLSA(1e100, 10))).route == "mean"
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])

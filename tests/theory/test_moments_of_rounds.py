@@ -8,7 +8,7 @@ from tables import round_of, skewed, turning
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import limits, local_steps, many_rounds, moments, rounds, tuning
+from fedlsa.theory import local_steps, many_rounds, moments, rounds, stationarity, tuning
 from fedlsa.theory.joint import Joint
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.linear import repeat, symkron
@@ -220,13 +220,13 @@ def test_dimensions_that_no_mean_reaches_are_left_out():
 @pytest.mark.parametrize("a", METHODS, ids=repr)
 def test_the_limit_is_a_fixed_point_and_the_radius_the_rate_at_which_it_is_approached(a, monkeypatch):
     step = round_of(several(), a)
-    found, form = limits.limit(step), Joint(step)
+    found, form = stationarity.limit(step), Joint(step)
     vector = found.vector(form)
     again = form.advance(vector) + form.force(np.zeros((form.n, 1)))(np.zeros(1), np.zeros((1, 1)))
     np.testing.assert_allclose(again, vector, rtol=0, atol=1e-12 * np.abs(vector).max())
-    written_out = limits.agents_radius(step)
+    written_out = stationarity.agents_radius(step)
     monkeypatch.setattr(tuning, "WRITTEN_OUT", 0)
-    assert limits.agents_radius(step) == pytest.approx(written_out, rel=1e-6)
+    assert stationarity.agents_radius(step) == pytest.approx(written_out, rel=1e-6)
 
 
 @pytest.mark.parametrize("a", [fl.SCAFFLSA(0.2, 7), fl.Scaffnew(0.2, 0.2)], ids=repr)

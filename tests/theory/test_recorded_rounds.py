@@ -7,7 +7,7 @@ import pytest
 from tables import round_of
 
 import fedlsa as fl
-from fedlsa.theory import limits, moments, tuning
+from fedlsa.theory import moments, stationarity, tuning
 
 METHODS = [fl.FedLSA(0.1, 20), fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)]
 SHARED = [0, 1, 2, 3, 10, 50, 99, 100]  # rounds
@@ -48,7 +48,7 @@ def test_whether_a_round_settles_is_whether_its_radius_is_below_one(a):
     edge = fl.theory.stability_limit(m, a, tolerance=1e-5)
     for factor in (0.9, 0.999, 1.001, 1.1):
         step = round_of(m, replace(a, step_size=factor * edge))
-        assert limits.settles(step) == (limits.agents_radius(step) < 1) == (factor < 1), factor
+        assert stationarity.settles(step) == (stationarity.agents_radius(step) < 1) == (factor < 1), factor
 
 
 def test_an_error_without_a_limit_grows_until_it_is_infinite():
@@ -63,5 +63,5 @@ def test_rounds_of_random_length_have_no_second_moment_beyond_the_step_size_of_a
     m = agents(3)
     alone = round_of(m, fl.Scaffnew(3.5, 0.01))
     assert not np.isfinite(alone.noise).any()
-    assert limits.agents_radius(alone) == np.inf
-    assert not limits.settles(alone)
+    assert stationarity.agents_radius(alone) == np.inf
+    assert not stationarity.settles(alone)

@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import PrecisionError
-from fedlsa.theory import limits, local_steps, many_rounds, rounds, search, trajectories
+from fedlsa.theory import local_steps, many_rounds, rounds, search, stationarity, trajectories
 from fedlsa.theory.noiseless import Modes, Powers, modes_of
 
 METHODS = (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 1), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.4))
@@ -73,7 +73,7 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
 
 def test_a_negative_variance_of_control_variates_is_refused(monkeypatch):
     problem, a = without_noise_at_the_solution(), fl.SCAFFLSA(0.1, 3)
-    real, limit = many_rounds.one_by_one, limits.limit
+    real, limit = many_rounds.one_by_one, stationarity.limit
 
     def wrong(*arguments):
         values = real(*arguments)
@@ -83,7 +83,7 @@ def test_a_negative_variance_of_control_variates_is_refused(monkeypatch):
     monkeypatch.setattr(many_rounds, "one_by_one", wrong)
     with pytest.raises(PrecisionError, match="variances by round by round must not be negative"):
         fl.theory.exact(problem, a, 30)
-    monkeypatch.setattr(limits, "limit", lambda step: replace(limit(step), U=np.diag([1.0, -1e-5])))
+    monkeypatch.setattr(stationarity, "limit", lambda step: replace(limit(step), U=np.diag([1.0, -1e-5])))
     with pytest.raises(PrecisionError, match="stationary variances by modes must not be negative"):
         fl.theory.stationary(problem, a)
 

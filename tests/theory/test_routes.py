@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.theory import limits
+from fedlsa.theory import stationarity
 from fedlsa.theory.linear import Squares, at_rounds, repeat
 
 TWO = fl.problems.garnet(agents=2, states=3, features=2, seed=1)
@@ -63,7 +63,7 @@ def test_a_limit_names_the_first_route_that_suits_it(route, problem, a):
 
 
 def test_the_table_of_routes_names_all_limits_and_routines_that_exist():
-    assert {*limits.ROUTES, "linear system", "means"} == {r["route"] for r in TABLE if r["result"] == "limit"}
+    assert {*stationarity.ROUTES, "linear system", "means"} == {r["route"] for r in TABLE if r["result"] == "limit"}
     for row in TABLE:
         module, _, name = f"fedlsa.{row['routine'].strip('`')}".rpartition(".")
         whole, _, owner = module.rpartition(".")

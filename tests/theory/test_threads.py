@@ -24,11 +24,11 @@ def blas_threads() -> set[int]:
 def two_threads():
     """As on a machine where nobody has limited them."""
     limits = []
-    threads._apart(lambda: limits.append(BLAS.limit(limits=2, user_api="blas")))
+    threads._in_own_thread(lambda: limits.append(BLAS.limit(limits=2, user_api="blas")))
     assert blas_threads() == {2}
     yield
     assert blas_threads() == {2}, "a limit was left behind"
-    threads._apart(limits[0].restore_original_limits)
+    threads._in_own_thread(limits[0].restore_original_limits)
 
 
 def test_threads_that_share_work_find_one_thread_of_blas():
@@ -83,11 +83,11 @@ SITES = [(np.random.default_rng(c).standard_normal((30, 2)), np.arange(30.0) + c
 CALLS = {
     "exact": ("fedlsa.theory.exact_curves.independent_curve", lambda: fl.theory.exact(PROBLEM, fl.SCAFFLSA(0.1, 3), 5)),
     "stationary": (
-        "fedlsa.theory.limits._checked",
+        "fedlsa.theory.stationarity._checked",
         lambda: fl.theory.stationary(PROBLEM, fl.FedLSA(0.1, 3)),
     ),
     "limit": (
-        "fedlsa.theory.limits._checked",
+        "fedlsa.theory.stationarity._checked",
         lambda: fl.theory.stability_limit(PROBLEM, fl.FedLSA(0.1, 3), 0.1),
     ),
     "plan": ("fedlsa.theory.planner.Search", lambda: fl.plan(PROBLEM, 0.5)),

@@ -25,7 +25,7 @@ from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
 from ..theory.joint import Joint
 from ..theory.linear import repeat, smat, squares
-from ..theory.local_steps import LocalSteps
+from ..theory.local_steps import FrozenSteps
 from ..theory.problem_moments import moments
 from ..theory.rounds import ServerRound, groups_of, round_of
 from .cells import Cell, computes
@@ -149,7 +149,7 @@ def law(settings: Settings, how: How) -> xr.Dataset:
     u, groups = np.ones(m.dim), groups_of(p, a)  # where `simulate` begins
     step = round_of(groups, a, eta)
     if isinstance(step, ServerRound):
-        whole, v = repeat(step.steps, T, LocalSteps.then), np.append(u, 1.0)
+        whole, v = repeat(step.steps, T, FrozenSteps.then), np.append(u, 1.0)
         u, U = (whole.M[0] @ v)[:-1], smat(whole.noise[0] @ squares(v), m.dim)
     else:
         form = Joint(step)

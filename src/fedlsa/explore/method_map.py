@@ -13,8 +13,8 @@ from typing import Any
 
 from ..errors import FedLSAError
 from ..theory.exact_curves import exact_record
-from ..theory.limits import margin_at
 from ..theory.problem_moments import moments
+from ..theory.stationarity import margin_at
 from .answers import BLOWN_UP, Question
 from .page_settings import METHODS, SETTINGS
 from .pool_worker import Unfinished

@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from .decision_processes import virtual_mdp as virtual_mdp
     from .exact_curves import exact as exact
     from .iterations import exact_iterations as exact_iterations
-    from .limits import Stationary as Stationary
-    from .limits import radius as radius
-    from .limits import stability_limit as stability_limit
-    from .limits import stationary as stationary
     from .planner import Plan as Plan
     from .planner import plan as plan
     from .planner import synchronous_plan as synchronous_plan
@@ -55,5 +51,9 @@ if TYPE_CHECKING:
     from .problem_constants import td_claim as td_claim
     from .problem_moments import Moments as Moments
     from .problem_moments import moments as moments
+    from .stationarity import Stationary as Stationary
+    from .stationarity import radius as radius
+    from .stationarity import stability_limit as stability_limit
+    from .stationarity import stationary as stationary
 
 _load_lazily(__name__)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,9 +38,9 @@ from .threads import cores, share
 
 @dataclass(frozen=True, eq=False)
 class LocalSteps:
-    """Some number of local steps of every table on w = (u, z), z = (x, 1) or 1, which does not change; M : (M, n, n).
+    """Some number of local steps of every table on w = (u, z), z = (x, 1), which does not change; M : (M, n, n).
 
-    rows : (M, s + d n + q q, s), q = n - d: G^T, then D^T of all u_k w_l, then D^T of all z_k z_l. Composing D with
+    rows : (M, s + d n + q q, s), q = d + 1: G^T, then D^T of all u_k w_l, then D^T of all z_k z_l. Composing D with
     symkron(M_a) is a product for one index, a copy in whole rows that exchanges the two, and another product.
     """
 
@@ -51,8 +51,7 @@ class LocalSteps:
     def of(M: Floats, G: Floats, noise: Floats) -> LocalSteps:
         """From G : (M, s, s) and noise : (M, s, S), of the entries of svec(v v^T), v = (u, 1)."""
         (tables, n, _), s = M.shape, len(G[0])
-        d = math.isqrt(2 * s)
-        D, (k, j) = np.zeros((tables, n, n, s)), triangle(d + 1)
+        d, D, (k, j) = n // 2, np.zeros((tables, n, n, s)), triangle(n // 2 + 1)
         by_rows = np.multiply(np.where(k == j, 1.0, 0.5)[:, None], noise.swapaxes(1, 2), order="C")
         at = np.append(np.arange(d), n - 1)
         D[:, at[:, None], at] = by_rows[:, smat(np.arange(len(k), dtype=np.float64), d + 1).astype(np.intp)]
@@ -60,20 +59,15 @@ class LocalSteps:
         return LocalSteps(M, np.concatenate([G.swapaxes(1, 2), uw, zz], axis=1))
 
     @property
-    def d(self) -> int:
-        """The length of u, from s = d (d + 1) / 2."""
-        return math.isqrt(2 * self.rows.shape[2])
-
-    @cached_property
     def noise(self) -> Floats:
         """D as a matrix on svec(w w^T) : (M, s, S)."""
-        place, times = _places(self.M.shape[1], self.d)
+        place, times = _places(self.M.shape[1])
         return (times[:, None] * self.rows[:, self.rows.shape[2] + place]).swapaxes(1, 2)
 
     def then(self, later: LocalSteps) -> LocalSteps:
         """These steps, and then those."""
-        (tables, n, _), s, d = self.M.shape, self.rows.shape[2], self.d
-        q, before = n - d, self.M[:, :d].swapaxes(1, 2)
+        (tables, n, _), s = self.M.shape, self.rows.shape[2]
+        d, q, before = n // 2, n - n // 2, self.M[:, : n // 2].swapaxes(1, 2)
         end, rows = s + d * n, self.rows @ later.rows[:, :s]
         uw = later.rows[:, s:end].reshape(tables, d, n * s)
         uz = uw.reshape(tables, d, n, s)[:, :, d:]
@@ -88,10 +82,54 @@ class LocalSteps:
 
 
 @cache
-def _places(n: int, d: int) -> tuple[Index, Floats]:
+def _places(n: int) -> tuple[Index, Floats]:
     """Where the entries of svec(w w^T) stand among the rows of D^T, and how often each of them counts."""
-    k, j = triangle(n)
+    d, (k, j) = n // 2, triangle(n)
     return np.where(k < d, k * n + j, d * n + (k - d) * (n - d) + j - d), np.where(k == j, 1.0, 2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenSteps:
+    """The same where control variates never change, on v = (u, 1) : M : (M, d + 1, d + 1).
+
+    rows : (M, s + S, s + S), the transpose of the map of (svec Cov(u), svec E[v] E[v]^T): G^T and 0, and below
+    D^T and symkron(M)^T. Steps compose as these matrices multiply.
+    """
+
+    M: Floats
+    rows: Floats
+
+    @staticmethod
+    def of(M: Floats, G: Floats, noise: Floats) -> FrozenSteps:
+        """From G : (M, s, s) and noise : (M, s, S), of the entries of svec(v v^T)."""
+        s, S = noise.shape[1:]
+        rows = np.empty((len(M), s + S, s + S))
+        rows[:, :s, s:] = 0
+        rows[:, :s, :s], rows[:, s:, :s] = G.swapaxes(1, 2), noise.swapaxes(1, 2)
+        rows[:, s:, s:] = symkron(M).swapaxes(1, 2)
+        return FrozenSteps(M, rows)
+
+    @property
+    def noise(self) -> Floats:
+        """D as a matrix on svec(v v^T) : (M, s, S)."""
+        s = _size(self.M)
+        return self.rows[:, s:, :s].swapaxes(1, 2)
+
+    def then(self, later: FrozenSteps) -> FrozenSteps:
+        """These steps, and then those."""
+        s, a, b = _size(self.M), self.rows, later.rows
+        rows = np.empty_like(a)
+        rows[:, :s, s:] = 0
+        np.matmul(a[:, :s, :s], b[:, :s, :s], out=rows[:, :s, :s])
+        np.matmul(a[:, s:], b[:, :, :s], out=rows[:, s:, :s])
+        np.matmul(a[:, s:, s:], b[:, s:, s:], out=rows[:, s:, s:])
+        return FrozenSteps(later.M @ self.M, rows)
+
+
+def _size(M: Floats) -> int:
+    """s for the M of frozen steps."""
+    n = M.shape[1]
+    return n * (n - 1) // 2
 
 
 Kept = TypeVar("Kept")
@@ -118,7 +156,7 @@ class Kinds:
         _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         return Kinds(table[first], eta[first], steps[first], None if x is None else x[first], kind.ravel())
 
-    def step(self, m: Moments, some: Index) -> LocalSteps:
+    def step(self, m: Moments, some: Index) -> LocalSteps | FrozenSteps:
         """A single local step of some kinds, on w = (u, x, 1), or on v = (u, 1) where x never changes."""
         d, eta = m.dim, self.eta[some, None, None]
         check_size((len(self.table), *m.noise.shape[1:]))  # which may be a zero that takes no memory itself
@@ -130,11 +168,11 @@ class Kinds:
         M[:, :d, :d] -= eta * A
         if self.x is not None:
             M[:, :d, d] = eta[..., 0] * self.x[some]
-        else:
-            M[:, :d, d:] += eta * np.eye(d, d + 1)
+            return FrozenSteps.of(M, G, noise)
+        M[:, :d, d:] += eta * np.eye(d, d + 1)
         return LocalSteps.of(M, G, noise)
 
-    def repeated(self, m: Moments, keep: Callable[[Index, LocalSteps], Kept]) -> list[Kept]:
+    def repeated(self, m: Moments, keep: Callable[[Index, Any], Kept]) -> list[Kept]:
         """What `keep` says of all steps of some kinds, in O(log steps) products, for one part of them after the other.
 
         A part stays in the cache. Threads share the parts, and there are as many for any number of threads.
@@ -151,7 +189,7 @@ class Kinds:
             for i in range(begin, end):
                 H, some = parts[i]
                 one = self.step(m, some)
-                found[i] = keep(some, repeat(one, H, LocalSteps.then))
+                found[i] = keep(some, repeat(one, H, lambda a, b: a.then(b)))  # type: ignore[arg-type]
 
         threads = min(cores(), len(parts))
         share(work, [len(parts) * i // threads for i in range(threads + 1)])  # products of arrays let go of the lock

@@ -14,11 +14,11 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import krylov, tuning
 from .joint import Joint
-from .limits import limit
 from .linear import at_rounds
 from .nodes import Nodes
 from .noiseless import NoiselessMap, local_powers
 from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, server_round
+from .stationarity import limit
 
 AgentsMap = Joint | NoiselessMap
 RoundMap = ServerRound | AgentsMap

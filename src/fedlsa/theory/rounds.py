@@ -50,7 +50,7 @@ from .linear import (
     triangle,
     within,
 )
-from .local_steps import Kinds, LocalSteps, one_less, over, random_steps, shared_length
+from .local_steps import FrozenSteps, Kinds, LocalSteps, one_less, over, random_steps, shared_length
 from .problem_moments import Moments, moments
 
 # --- groups of identical agents, and what their stages say ------------------------------------------------------------
@@ -208,10 +208,10 @@ class ServerRound:
         return np.asarray(self.noise @ squares(np.append(memory, 1.0)), np.float64)
 
     @cached_property
-    def steps(self) -> LocalSteps:
+    def steps(self) -> FrozenSteps:
         """The round, if it has noise, as steps of one table, which compose."""
         assert self.noise is not None
-        return LocalSteps.of(self.mean[None], self.covariance_map[None], self.noise[None])
+        return FrozenSteps.of(self.mean[None], self.covariance_map[None], self.noise[None])
 
     def curve(self, u: Floats, rounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """E[u] : (R, d) and E||u - E[u]||^2 : (R,) at the given rounds, from known u : (d,)."""
@@ -220,13 +220,13 @@ class ServerRound:
             return powers_on(self.mean, v, rounds)[:, :d], np.zeros(len(rounds))
         s, gaps = len(self.covariance_map), np.diff(rounds, prepend=0)
         mean, covariance = np.empty((len(rounds), d)), np.empty((len(rounds), s))
-        powers = Squares(self.steps, LocalSteps.then)
-        often = {gap: [reduce(LocalSteps.then, powers.of(gap))] for gap in _frequent(gaps)}
-        C = np.zeros(s)  # svec Cov(memory)
+        powers = Squares(self.steps, FrozenSteps.then)
+        often = {gap: [reduce(FrozenSteps.then, powers.of(gap))] for gap in _frequent(gaps)}
+        both = np.concatenate([np.zeros(s), squares(v)])  # svec Cov(memory) and svec E[v] E[v]^T
         for i, gap in enumerate(gaps.tolist()):
             for power in often.get(gap) or powers.of(gap):
-                C, v = C @ power.rows[0, :s] + power.noise[0] @ squares(v), power.M[0] @ v
-            mean[i], covariance[i] = v[:d], C
+                both, v = both @ power.rows[0], power.M[0] @ v
+            mean[i], covariance[i] = v[:d], both[:s]
         row, column = triangle(len(v) - 1)
         return mean, covariance[:, (row == column) & (row < d)].sum(1)
 
@@ -291,7 +291,7 @@ def _server_round(m: Moments, stages: GroupStages, x: Floats) -> ServerRound:
     kinds = Kinds.of(m.table, stages.eta, stages.steps, x)
     square = np.bincount(kinds.kind, total * weight, len(kinds.table))
 
-    def keep(some: Index, steps: LocalSteps) -> tuple[Index, Floats, Floats]:
+    def keep(some: Index, steps: FrozenSteps) -> tuple[Index, Floats, Floats]:
         return some, steps.M, np.tensordot(square[some], steps.noise, 1)
 
     index, maps, noises = zip(*kinds.repeated(m, keep), strict=True)
@@ -482,7 +482,9 @@ def agent_round(m: Moments, stages: GroupStages, steady: bool = True) -> AgentRo
     if isinstance(stages.steps, Geometric):
         eta, p = float(stages.eta[0]), stages.steps.probability
         one = Kinds(np.arange(len(m.A_bar)), np.full(len(m.A_bar), eta), np.ones(1, np.int64), None, t)
-        Q, noise = (a[t] for a in random_steps(one.step(m, one.table), eta * m.A_bar, p))
+        step = one.step(m, one.table)
+        assert isinstance(step, LocalSteps)
+        Q, noise = (a[t] for a in random_steps(step, eta * m.A_bar, p))
         Q *= eta
     else:
         M, noise = Kinds.of(t, stages.eta, stages.steps).maps(m)

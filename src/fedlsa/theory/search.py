@@ -23,13 +23,13 @@ from ..algorithms import Algorithm, FedLSA
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
-from . import krylov, limits, noiseless, tuning
+from . import krylov, noiseless, stationarity, tuning
 from .joint import Joint
-from .limits import stability_limit
 from .linear import not_negative
 from .many_rounds import RoundMap, agents_curve, round_map
 from .problem_moments import Moments, merged
 from .rounds import Groups, GroupStages, ServerRound, groups_of
+from .stationarity import stability_limit
 
 Method = Algorithm | type[Algorithm]  # an instance keeps its other settings
 Known = list[tuple[float, float, Floats]]  # x, by how much it may be off, and log(rest / prior) of each error
@@ -127,7 +127,7 @@ class MethodErrors:
             end = float(bias @ bias + np.trace(covariance))
         else:
             if isinstance(form, Joint):
-                end = float(np.trace(limits.limit(form.step).U)) if limit else 0.0
+                end = float(np.trace(stationarity.limit(form.step).U)) if limit else 0.0
             elif limit:
                 some = np.random.default_rng(0).standard_normal(self.x.size)
                 end = math.inf if krylov.radius(form.of_agents, some, restarts=1)[0] >= 1 else 0.0
