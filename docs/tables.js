@@ -7,5 +7,4 @@ function sayThatItScrolls(box) {
     wide ? box.setAttribute(key, value) : box.removeAttribute(key)
 }
 const boxes = new ResizeObserver((entries) => entries.forEach((entry) => sayThatItScrolls(entry.target)))
-// @ts-expect-error the theme's
 document$.subscribe(() => document.querySelectorAll(".md-typeset__scrollwrap").forEach((box) => boxes.observe(box)))

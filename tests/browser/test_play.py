@@ -1,5 +1,6 @@
 """The static page docs/play, opened from the disk: its mathematics against the library, its story, its laboratory."""
 
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,6 +10,7 @@ from scipy.optimize import minimize
 
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths
+from fedlsa.pages import SCRIPTS
 
 HOME = (Path(__file__).parents[2] / "docs" / "play" / "index.html").as_uri()
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -73,6 +75,11 @@ def touch(page, *path):
 def middle(handle):
     box = handle.bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_the_page_takes_the_scripts_of_a_scene_in_their_order():
+    text = (Path(__file__).parents[2] / "docs" / "play" / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r'<script src="(.*?)">', text) == [*(f"drawing/{name}" for name in SCRIPTS["scene"]), "play.js"]
 
 
 NAMED = "e => e.getAttribute('aria-label') || (e.labels && e.labels.length ? e.labels[0] : e).innerText.trim()"

@@ -9,7 +9,7 @@
   const SETTLED = 600, RETRY = 1000, LOOK = 5000;  // ms: a slider rests; after a lost answer; between looks at the server
   const OWN = ["moves", "target", "columns", "round"];  // of one problem alone
   const PLAN_HEAD = ["", "step size", "local steps", "rounds", "observations per agent", "bytes"];
-  const find = id => document.getElementById(id);
+  const find = id => /** @type {any} */ (document.getElementById(id));
   const make = (tag, about = {}, ...inside) => {
     const made = Object.assign(document.createElement(tag), about);
     made.append(...inside);
@@ -19,8 +19,9 @@
   const page = random();
   let values = read(location.search), good = {...values};  // good: the server has taken them
   let files = history.state?.files || sessionStorage.files || "";  // the set of files that were dropped
-  let known = null, keys = {}, runs = null, sites = null, take = null, fresh = true, jump = true, begun = false;
-  let scene = null, shownMoves = "", number = 0, moved = null, timer = 0, asking = false;
+  const none = /** @type {any} */ (null);
+  let known = none, keys = {}, runs = none, sites = none, take = none, fresh = true, jump = true, begun = false;
+  let scene = none, shownMoves = "", number = 0, moved = none, timer = 0, asking = false;
   const open = {};  // by topic: what ends the answer that is coming
   const controls = {};  // by setting: puts its value into the page
 
@@ -165,12 +166,12 @@
       const answer = await fetch(`/${topic}?${query(of, {page, n: ++number, files, ...more})}`, {signal});
       reached(true);
       if (!answer.ok) return refuse({"": await answer.text()});
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      const reader = /** @type {ReadableStream} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
       for (let rest = "";;) {
         const {value, done} = await reader.read();
         if (done || signal.aborted) break;
         const lines = (rest + value).split("\n");
-        rest = lines.pop();
+        rest = lines.pop() ?? "";
         for (const line of lines.map(text => JSON.parse(text))) if (!signal.aborted) line.end ? whole = true : hear(line);
       }
     } catch (error) {
@@ -208,7 +209,7 @@
     queueMicrotask(() => {
       asking = false;
       fresh = true;
-      const of = {...values, ...substitute};
+      const of = /** @type {any} */ ({...values, ...substitute});
       stream("curves", line => {
         if (line.settings) return understood(line, of, again);
         if (line.known) {
@@ -309,7 +310,7 @@
   }, 300);
 
   // ---- simulated seeds
-  function simulated(text, share = null) {
+  function simulated(text, share = none) {
     const bar = share === null ? [] : [make("progress", {value: share, max: 1}), ` ${Math.round(100 * share)}%`];
     find("simulated").replaceChildren(text, ...bar);
     find("stop").hidden = share === null;
@@ -366,7 +367,7 @@
     files = sessionStorage.files = set;
     change({problem: "files", target: values.target, columns: ""}, true);
   }
-  const drop = document.querySelector(".drop"), chooser = drop.querySelector("input");
+  const drop = /** @type {any} */ (document.querySelector(".drop")), chooser = drop.querySelector("input");
   chooser.onchange = () => chooser.files.length && upload(chooser.files);
   for (const kind of ["dragover", "dragleave", "drop"])
     drop.addEventListener(kind, event => {
@@ -475,7 +476,7 @@
   });
 
   // ---- begin
-  for (const room of document.querySelectorAll("[data-controls]"))
+  for (const room of /** @type {any} */ (document.querySelectorAll("[data-controls]")))
     room.prepend(...room.dataset.controls.split(" ").map(control));
   const wide = matchMedia("(min-width: 901px)");
   (wide.onchange = () => { find("problem").open = wide.matches; })();
