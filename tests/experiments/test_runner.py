@@ -3,7 +3,6 @@
 import ast
 import inspect
 import json
-import math
 import os
 import shutil
 from concurrent.futures import Future
@@ -86,7 +85,7 @@ def test_the_largest_cells_are_handed_out_first():
         def submit(self, task, text, how):
             self.submitted += (Cell.from_text(text),)
             future = Future()
-            future.set_result((xr.Dataset(), 1.0))
+            future.set_result(xr.Dataset())
             return future
 
     limits = [QUICK.cell("limit", n, True, method="fedlsa", step_size=0.1, local_steps=3) for n in (10, 1000, 100)]
@@ -96,7 +95,7 @@ def test_the_largest_cells_are_handed_out_first():
     cells, pool = [simulation(5), *limits, *plans, law, simulation(10**9)], Pool()
     done = list(LocalExecutor(pool=pool)(cells, lambda cell, share: None))
     assert pool.submitted == (limits[1], cells[-1], law, plans[1], limits[2], limits[0], cells[0], plans[0])
-    assert {cell for cell, _, _ in done} == set(cells)
+    assert {cell for cell, _ in done} == set(cells)
 
 
 def test_what_is_stored_is_not_computed_again_and_what_is_damaged_is(tmp_path, log):
@@ -231,17 +230,3 @@ def test_what_an_interrupted_writer_left_is_cleared_away(tmp_path, log, no_pictu
         (tmp_path / folder / ".x.nc.0123abcd.part").write_text("half")
     reproduce(["one"], [QUICK], tmp_path, LocalExecutor(), catalogue=tiny.CATALOGUE)
     assert not list(tmp_path.rglob("*.part"))
-
-
-def test_time_left_weighs_simulations_by_updates_and_other_cells_by_their_mean_time(tmp_path, monkeypatch):
-    from fedlsa.experiments.executor import RunProgress
-
-    def simulation(rounds):
-        problem = {"agents": 10}
-        return Cell("simulate", {"problem": problem, "local_steps": 10, "rounds": rounds, "seeds": 1})
-
-    waiting = {simulation(30): 0.0, simulation(20): 0.5, Cell("exact", {}): 0.0, Cell("limit", {}): 0.0}
-    progress = RunProgress({}, waiting, started=-1e9)
-    assert math.isnan(progress.seconds_left)
-    progress.updates, progress.spent = 1000.0, {"simulate": [1, 2.0], "exact": [3, 6.0]}
-    assert progress.seconds_left == pytest.approx(2.0 * 3 + 2.0 * 1 + 2.0 + 2.0)

@@ -40,7 +40,7 @@ from .experiment import Claim, Experiment, Outcome, Scale, command
 UPDATES_PER_SECOND, AGENT_ROUNDS_PER_SECOND = 1e8, 6e3  # of a core: of simulations, and of laws with control variates
 AGENTS_PER_SECOND, SECONDS_OF_PLANS = 10.0, 0.04  # of limits; times the accuracy, of Scaffnew's plans
 Tick = Callable[[Cell, float], None]  # told how far a cell is, as a share, where that is known
-Done = tuple[Cell, xr.Dataset, float]  # a cell, its result, and the seconds that it took
+Done = tuple[Cell, xr.Dataset]
 
 
 @dataclass
@@ -50,46 +50,13 @@ class RunProgress:
     groups: dict[str, list[int]]
     waiting: dict[Cell, float]  # cells not yet stored, and the share of each that is made
     current: str = ""  # the group in work
-    updates: float = 0.0  # agent updates of cells that this run has finished
     computed: int = 0  # cells that this run has finished
     started: float = field(default_factory=time.monotonic)
-    spent: dict[str, list[float]] = field(default_factory=dict)  # by kind of cell: how many, and their seconds
 
     @property
     def seconds(self) -> float:
         """Since the run began."""
         return time.monotonic() - self.started
-
-    @property
-    def speed(self) -> float:
-        """Agent updates per second of simulation; while cells run side by side, of all together."""
-        seconds = self.spent.get("simulate", [0.0, 0.0])[1]
-        return self.updates * self._abreast() / seconds if seconds > 0 else math.nan
-
-    @property
-    def seconds_left(self) -> float:
-        """An estimate: simulations by their updates, other cells by the mean time of their kind; NaN at first.
-
-        A kind of which none is done yet counts like the mean of all others.
-        """
-        if not self.spent:
-            return math.nan
-        count, seconds = (sum(column) for column in zip(*self.spent.values(), strict=True))
-        per_update = self.spent.get("simulate", [0.0, 0.0])[1] / self.updates if self.updates else math.nan
-        left = 0.0
-        for cell, share in self.waiting.items():
-            work = updates(cell)
-            if work and not math.isnan(per_update):
-                left += (1 - share) * work * per_update
-            else:
-                own = self.spent.get(cell.kind, (count, seconds))
-                left += (1 - share) * own[1] / own[0]
-        return left / self._abreast()
-
-    def _abreast(self) -> float:
-        """How many cells run side by side: seconds of cells per second of the clock, one at the least."""
-        seconds = sum(s for _, s in self.spent.values())
-        return max(1.0, seconds / self.seconds) if self.seconds > 0 else 1.0
 
 
 Watch = Callable[[RunProgress], None]
@@ -108,7 +75,7 @@ class LocalExecutor:
         self.how, self.pool = dict(how or {}), pool
 
     def __call__(self, cells: Sequence[Cell], tick: Tick) -> Iterator[Done]:
-        here, beside = list(cells), dict[Future[tuple[xr.Dataset, float]], Cell]()
+        here, beside = list(cells), dict[Future[xr.Dataset], Cell]()
         if self.pool is not None:
             here = [cell for cell in cells if cell.kind == "simulate"] if self.how.get("engine", "cpu") != "cpu" else []
             others = sorted(set(cells).difference(here), key=_size, reverse=True)
@@ -116,14 +83,13 @@ class LocalExecutor:
         try:
             for cell in here:
                 tick(cell, 0.0)
-                began = time.monotonic()
                 how = {**self.how, "progress": lambda done, total, cell=cell: tick(cell, done / total)}
-                yield cell, compute(cell, how), time.monotonic() - began
+                yield cell, compute(cell, how)
                 for future in [future for future in beside if future.done()]:
-                    yield beside.pop(future), *future.result()
+                    yield beside.pop(future), future.result()
             for future in as_completed(beside):
                 tick(beside[future], 1.0)
-                yield beside.pop(future), *future.result()
+                yield beside.pop(future), future.result()
         finally:
             for future in beside:
                 future.cancel()
@@ -190,15 +156,11 @@ def run(
 
     for cell in belongs.keys() - progress.waiting.keys():
         arrived(cell)
-    for cell, result, seconds in executor(missing, tick):
+    for cell, result in executor(missing, tick):
         store[cell] = result
         arrived(cell)
         del progress.waiting[cell]
-        progress.updates += updates(cell)
         progress.computed += 1
-        tally = progress.spent.setdefault(cell.kind, [0, 0.0])
-        tally[0] += 1
-        tally[1] += seconds
         if watch is not None:
             watch(progress)
     return progress
@@ -218,18 +180,16 @@ class Cluster:
 
     def __call__(self, cells: Sequence[Cell], tick: Tick) -> Iterator[Done]:
         calls = [(cell.text, self.how) for cell in cells]
-        for i, (result, seconds) in self.tasks(_task, calls, lambda i: tick(cells[i], 0.0)):
-            yield cells[i], result, seconds
+        for i, result in self.tasks(_task, calls, lambda i: tick(cells[i], 0.0)):
+            yield cells[i], result
 
 
-def _task(text: str, how: Mapping[str, Any]) -> tuple[xr.Dataset, float]:
+def _task(text: str, how: Mapping[str, Any]) -> xr.Dataset:
     """One cell, in a worker."""
-    began = time.monotonic()
     cell = Cell.from_text(text)
     if cell.text != text:
         raise ClusterError(OTHER_VERSION)
-    result = compute(cell, how)
-    return result, time.monotonic() - began
+    return compute(cell, how)
 
 
 # from names of experiments to files: run what is missing, draw, tabulate, decide, and write the report
