@@ -168,6 +168,7 @@ def test_the_display_has_a_bar_per_experiment_and_says_what_is_in_work(monkeypat
         "fig2, paper": ("fig2, paper, 0 of 3 cells", 0.0),
         "all": ("all, 3 of 9 cells", 1 / 3),
     }
+    assert next(iter(shown)) == "all"  # of which lines speak, where there are no bars
     assert reproduce_command.duration(125) == "2 min 05 s"
 
 

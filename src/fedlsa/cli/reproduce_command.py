@@ -148,7 +148,7 @@ def display() -> Iterator[Watch]:
             total = counted.setdefault(group.partition(": ")[0], [0, 0])
             total[0], total[1] = total[0] + found[0], total[1] + found[1]
         everything = [sum(column) for column in zip(*counted.values(), strict=True)]
-        for name, (done, total) in {**counted, "all": everything}.items():
+        for name, (done, total) in {"all": everything, **counted}.items():  # lines are about the first
             what = progress.current if progress.current.startswith(f"{name}: ") else name
             bars.show(f"{what}, {done} of {total} cells", done, total, name)
 
