@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike
 
 ESTIMATE_COLOUR, SITE_COLOUR = theme.METHODS["SCAFFLSA"], theme.OTHERS[1]
 MAX_SCALE_RATIO = 30.0  # coefficients whose standard errors differ by more do not share a scale
@@ -89,9 +89,7 @@ def _finish(figure: Figure, axes: Axes, legend: bool, about: str) -> None:
     figure.set_label(about)
 
 
-def _arrows(
-    axes: Axes, limits: tuple[float, float], beyond: Sequence[NDArray[np.bool_]], colour: str, size: float
-) -> None:
+def _arrows(axes: Axes, limits: tuple[float, float], beyond: Sequence[ArrayLike], colour: str, size: float) -> None:
     """A triangle at the left and at the right edge, in the rows of which something lies beyond it."""
     for edge, mark, rows in zip(limits, "<>", map(np.flatnonzero, beyond), strict=True):
         if len(rows):  # marks that are not there would still ask constrained layout for room
