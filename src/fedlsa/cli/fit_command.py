@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from .. import checks, figures
-from ..engine.progress import bars
+from ..engine.progress import progress_bars
 from ..errors import ArgumentError
 from ..figures import theme
 from ..fitting import Fit, Prediction, Regression, Residuals, TDErrors, Value, WaldTest
@@ -118,7 +118,7 @@ def fit(
     arguments, wanted, sites = run.arguments, task(), site_files(files)
     if plot is not None:
         theme.matplotlib()  # now rather than after the work
-    with bars(shown=not quiet, transient=True) as made:
+    with progress_bars(shown=not quiet, transient=True) as made:
         fitted = fit_sites(sites, wanted, progress=None if made is None else made.show, **arguments)
     fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)
     tests = [fitted.test(claims) for claims in test or ()]

@@ -32,7 +32,9 @@ class Bars:
             self.live = None
         if self.live is not None and (self.live.console.is_terminal or not lines):
             self.live.start()
-            self.stop = weakref.finalize(self, self.live.stop)  # also where an error ends the work
+            self.stop: Callable[[], object] | None = weakref.finalize(
+                self, self.live.stop
+            )  # also where an error ends the work
         else:
             self.live, self.stop = None, None
 
@@ -78,7 +80,7 @@ def _rich_progress(transient: bool, updates: bool) -> Any:
 
 
 @contextmanager
-def bars(*, shown: bool = True, updates: bool = False, transient: bool = False) -> Iterator[Bars | None]:
+def progress_bars(*, shown: bool = True, updates: bool = False, transient: bool = False) -> Iterator[Bars | None]:
     """Bars while the body runs; None unless standard error is a terminal."""
     if not shown or not sys.stderr.isatty():
         yield None
@@ -93,7 +95,7 @@ def bars(*, shown: bool = True, updates: bool = False, transient: bool = False) 
 @contextmanager
 def live_bar(text: str, *, shown: bool = True, updates: bool = True) -> Iterator[Progress | None]:
     """A callback for `simulate` that draws a bar; None unless standard error is a terminal."""
-    with bars(shown=shown, updates=updates) as made:
+    with progress_bars(shown=shown, updates=updates) as made:
         yield None if made is None else lambda done, total: made.show(text, done, total)
 
 

@@ -219,7 +219,7 @@ def draw_speed_up(results: pd.DataFrame, scale: Scale) -> ChartRows:
 
 
 def _speed_up_claim(method: str, text: str, source: str = LSA.printed.label, **more: Any) -> Claim:
-    bounds = {"at_least": -1.2, "at_most": -0.8}
+    bounds: dict[str, Any] = {"at_least": -1.2, "at_most": -0.8}
     return N.exponent_claim(f"speed-up-{method}", text, source, method, "samples", **bounds, **more)
 
 

@@ -27,7 +27,7 @@ AGENTS, QUICK_AGENTS = (10, 100), (4, 10)
 QUICK_SINGLE_ROUNDS, QUICK_FEATURES = 400, 4  # rounds and dimension of one agent, of which everything is known
 # of a setting, at least: standard errors are then below 5%, of a margin of 20%; with 20 runs noise hid the answer
 RUNS, QUICK_RUNS = 80, 20
-LABELS = {
+LABELS: dict[int | str, str] = {
     "": "i.i.d.",
     1: "q = 1",
     "tau_mix": "q = τ_mix",
