@@ -10,8 +10,8 @@ import numpy as np
 
 import fedlsa as fl
 from fedlsa import figures
-from fedlsa.cli.outputs import live_bar
 from fedlsa.cli.simulate_command import print_table
+from fedlsa.engine.progress import live_bar
 
 ROUNDS, SEEDS = 500, 10
 TITLE = "Local steps bias FedLSA; SCAFFLSA corrects the drift"

@@ -246,7 +246,7 @@ def test_links_into_the_explorer_are_settings_that_it_takes(scale):
         if text:
             settings = PageSettings.from_address(text)
             assert (settings.problem, settings.preset) == ("garnet", scale.preset), name
-            assert settings.from_query(dict(parse_qsl(text)))[1] == []
+            assert settings.from_query(dict(parse_qsl(text)))[1] == {}
     stalls = PageSettings.from_address(every["fedlsa-stalls"])
     wanted = (10 if scale.quick else 100, 0.1, 1000, True)
     assert (stalls.agents, stalls.step_size, stalls.local_steps, stalls.heterogeneous) == wanted

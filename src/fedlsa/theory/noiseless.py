@@ -119,6 +119,14 @@ class Powers(Modes):
         """factor_k y_k."""
         return np.asarray(factor @ y if y.ndim == 3 else (factor @ y[..., None])[..., 0])
 
+    def common(self, u: Floats) -> Floats:
+        """u for each group; `value`, whose shape the other bases have, holds matrices here."""
+        return np.broadcast_to(u, self.value.shape[:2])
+
+    def mean(self, y: Floats) -> Floats:
+        """sum_k share_k y_k."""
+        return np.tensordot(self.share, y, 1)
+
 
 def modes_of(A: Floats, share: Floats) -> Modes:
     """Powers of I - eta A_k in the cheapest way that keeps enough digits. A : (K, d, d); share : (K,)."""
