@@ -282,3 +282,24 @@ def test_the_stability_limit_of_the_simplest_agent_is_two_over_its_matrix(make, 
     tables = [([0.5, 0.5], scale * np.tile(np.eye(2), (2, 1, 1)), [[1 + noise, 0.0], [1 - noise, noise]])]
     found = fl.theory.stability_limit(fl.problems.from_observations(tables), make(0.1, H))
     assert found == pytest.approx(2 / scale, rel=2e-6)
+
+
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+@pytest.mark.parametrize(("eta", "H"), [(1e-2, 1), (1e-3, 10), (1e-4, 1), (1e-4, 10)])
+def test_limits_at_tiny_steps_are_those_of_a_round_that_keeps_u(preset, eta, H):
+    """In eigenbases u is a sum over agents, of which large gains lose digits: the error says how many."""
+    problem = fl.problems.garnet(agents=6, states=8, features=4, heterogeneous=True, preset=preset)
+    step = round_of(problem, fl.SCAFFLSA(step_size=eta, local_steps=H))
+    quick, slow = stationarity.limit(step, ["modes"]), stationarity.limit(step, ["krylov"])
+    assert (quick.route, slow.route) == ("modes", "krylov")
+    off = np.abs(quick.U - slow.U).max() / np.abs(slow.U).max()
+    assert off <= quick.error + slow.error <= 1e-8
+
+
+def test_a_thousand_agents_at_a_tiny_step_have_a_limit():
+    """Hundreds of them took minutes, a thousand were refused: the reduced coordinates were left for large gains."""
+    problem = fl.problems.garnet(agents=1000, heterogeneous=True, preset="authors")
+    end = fl.theory.stationary(problem, fl.SCAFFLSA(step_size=0.001, local_steps=10))
+    assert end.route == "modes"
+    assert end.error < 1e-6
+    assert 1 < end.variance / fl.theory.stationary(problem, fl.FedLSA(step_size=0.001, local_steps=1)).variance < 1.1

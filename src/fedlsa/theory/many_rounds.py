@@ -18,7 +18,7 @@ from .linear import at_rounds
 from .nodes import Nodes
 from .noiseless import NoiselessMap, local_powers
 from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, server_round
-from .stationarity import limit
+from .stationarity import ROUTES, limit
 
 AgentsMap = Joint | NoiselessMap
 RoundMap = ServerRound | AgentsMap
@@ -125,7 +125,8 @@ def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -
     """
     step, n, d = form.step, form.length, form.d
     try:
-        found = limit(step) if step.finite and krylov.dimensions(n) else None
+        routes = ROUTES if step.reduced else ROUTES[1:]  # that leave a vector of these coordinates
+        found = limit(step, routes) if step.finite and krylov.dimensions(n) else None
     except PrecisionError:
         return None
     end = None if found is None else found.vector(form)

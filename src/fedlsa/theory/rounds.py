@@ -378,6 +378,7 @@ class AgentRound:
     gain : (K,), m / N times that of the method; A, Q : (K, d, d), mean matrix and E[kappa]
     noise : (K, s, S), svec E[w w^T] of one agent, w = (u, x, 1), to svec Cov(u_hat) given w and the length of the round
     steady : whether the next rounds have the same gain, so that u need not be kept beside the y_c
+    most_gain : times A_bar, up to which u is not kept either
     """
 
     moments: Moments
@@ -387,6 +388,7 @@ class AgentRound:
     Q: Floats
     noise: Floats
     steady: bool = True
+    most_gain: float = tuning.MAX_GAIN
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -418,8 +420,13 @@ class AgentRound:
     @cached_property
     def reduced(self) -> bool:
         """Whether u is a sum over agents: y_c = x_c - chi u, u = -y_bar / chi, where gains and server allow it."""
-        plain, g = self.stages.server.shape == (1, 1) and np.ptp(self.gain) == 0, float(self.gain[0])
-        return bool(plain and self.steady and g <= tuning.MAX_GAIN * np.abs(self.A).max())
+        plain = self.stages.server.shape == (1, 1) and np.ptp(self.gain) == 0
+        return bool(plain and self.steady and self.relative_gain <= self.most_gain)
+
+    @property
+    def relative_gain(self) -> float:
+        """The gain beside A_bar: in y = x - gain u that many roundings of x are lost."""
+        return float(self.gain[0]) / max(float(np.abs(self.A).max()), 1e-300)
 
     @cached_property
     def coordinates(self) -> Coordinates:

@@ -331,14 +331,18 @@ def solve(
 
 
 def _by_modes(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> AgentLimit | None:
-    if not step.reduced or step.sampled[0]:
+    reduced = step if step.reduced else replace(step, most_gain=tuning.MAX_LIMIT_GAIN)
+    if not reduced.reduced or step.sampled[0]:
         return None
-    equation = Limit(step, rate)
+    equation = Limit(reduced, rate)
     if not equation.good:
         return None
     S, U, V, error = equation.solve(noise, goal)
     definite = equation.definite(S, U, V) if decides and np.isfinite(error) else None
-    return AgentLimit(U, error, "modes", _largest(V), definite, (equation, S, V))
+    if reduced is step:
+        return AgentLimit(U, error, "modes", _largest(V), definite, (equation, S, V))
+    error += tuning.GAIN_ROUNDINGS * np.finfo(float).eps * step.relative_gain
+    return AgentLimit(U, error, "modes", _largest(V), definite)  # S and V are of other coordinates than the round's
 
 
 def _by_krylov(step: AgentRound, noise: Floats, goal: float, decides: bool, rate: float) -> AgentLimit | None:

@@ -55,6 +55,8 @@ VANISHED_MEAN = 1e-18  # share of a mean in its Krylov space that is left out: b
 DOUBLED_ROUNDS = 20  # times that the rounds are doubled in which it is looked for: up to 1e6 of them
 LIMIT_ERROR = 1e-10  # of a limit from which distances are measured
 MAX_GAIN = 1e3  # times A_bar: beyond it steps of Scaffnew, A u - x, are lost in y = x - gain u
+MAX_LIMIT_GAIN = 1e6  # times A_bar, for a limit, where nothing adds up over rounds
+GAIN_ROUNDINGS = 20  # of a limit's error, times that ratio; 12 were seen on Garnet problems from 1e2 to 1e6
 NEAR_LIMIT = 1e-2  # share of its limit from which on a variance is measured from there
 MAX_ROUND_WORK = 1e11  # numbers that single rounds may go through: minutes
 ROUND_OVERHEAD = 20_000  # numbers of a state that take no longer than calling a round
