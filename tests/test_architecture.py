@@ -179,6 +179,11 @@ def test_no_two_classes_and_no_two_modules_share_a_name():
 
 SIZES = re.compile(r"_?(TENTH|QUARTER|HALF|TWICE|MANY|FEW|LONG|SHORT|SMALL|LARGE|BIG|TINY|HUGE|SHARED)")
 
+RIDDLES = (
+    "lanes|whole|marks|pending|spare|anew|seat|hold|gone|own|look|seen|said|told|beside|amid|alone|home|apart|root|tiles|"
+    "turned|regauged|stillness|lasting"
+)
+
 
 def assigned(node):
     """The names to which an assignment gives values, those in tuples too."""
@@ -197,7 +202,9 @@ def test_constants_are_named_for_what_they_mean_and_functions_by_verbs():
     names = [(f, name) for f, node in definitions(ast.Assign | ast.AnnAssign) for name in assigned(node)]
     assert [(f, name) for f, name in names if SIZES.fullmatch(name)] == []
     functions = [(f, node.name) for f, node in definitions(ast.FunctionDef)]
-    assert [(f, n) for f, n in functions if re.fullmatch(r"_?(made|found|tell|held|looks|where)", n)] == []
+    assert [(f, n) for f, n in functions if re.fullmatch(rf"_?(made|found|tell|held|looks|where|{RIDDLES})", n)] == []
+    classes = [(f, node.name.lower()) for f, node in definitions(ast.ClassDef)]
+    assert [(f, n) for f, n in classes if re.fullmatch(rf"_?(form|parts|{RIDDLES})", n)] == []
 
 
 def test_no_function_inside_takes_more_than_eight_arguments():

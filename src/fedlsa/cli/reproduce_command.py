@@ -128,7 +128,7 @@ def print_verdicts(outcomes: list[Outcome]) -> None:
     claim = Column("claim", overflow="fold")
     table = Table(claim, "kind", "instance", value, rule, "verdict", "on others", box=SIMPLE_HEAD, pad_edge=False)
     for o, v in verdicts:
-        words, name = report.said(v), f"{o.experiment.name}: {v.claim.name}"
+        words, name = report.shown_words(v), f"{o.experiment.name}: {v.claim.name}"
         numbers = experiment.number(v.value), experiment.interval(v.claim)
         row = (name, v.claim.kind, o.scale.preset, *numbers, words, experiment.elsewhere(v))
         table.add_row(*row, style="bold red" if words == experiment.FAILED else None)

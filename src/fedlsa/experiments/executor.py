@@ -220,7 +220,7 @@ def reproduce(
     chosen = [(catalogue[name], scale) for name in names for scale in scales]
     parts = [experiment.groups(scale) for experiment, scale in chosen]
     groups: dict[str, list[Cell]] = {name: cells for part in parts for name, cells in part.items()}
-    with alone(out):
+    with only_writer(out):
         remove_partial_files(out)
         store = Store(out / "cells")
         for path in store.outdated() if clean else ():
@@ -249,7 +249,7 @@ def reproduce(
 
 
 @contextlib.contextmanager
-def alone(out: Path) -> Iterator[None]:
+def only_writer(out: Path) -> Iterator[None]:
     """Hold the folder, so that two runs at once do not clear up after one another; the system lets go of the dead."""
     try:
         out.mkdir(parents=True, exist_ok=True)

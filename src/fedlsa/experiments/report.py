@@ -126,7 +126,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         scripts=[Markup(script) for script in pages.scripts("chart").values()],
         INSTANCES=INSTANCES, MARKS=MARKS, CORRECTED=CORRECTED, count=count_marks, command=command, shown=ShownTable,
         ran=ran, smaller=smaller, parameters=parameters, finite=math.isfinite, interval=interval, elsewhere=elsewhere,
-        said=said, chart_id=chart_id,
+        shown_words=shown_words, chart_id=chart_id,
     )  # fmt: skip
     return text.replace("\u2009", "\u202f")  # thin spaces inside of numbers: no line ends there
 
@@ -141,7 +141,7 @@ def chart_id(outcome: Outcome, picture: str, place: int) -> str:
     return f"{picture}-{outcome.scale.preset}-{place}"
 
 
-def said(verdict: Verdict) -> str:
+def shown_words(verdict: Verdict) -> str:
     """The words of a verdict: what fails as printed is corrected, and that is no failure."""
     words = verdict_words(verdict)
     return CORRECTED if verdict.claim.kind == "printed" and words == NOT_AS_STATED else words
@@ -193,7 +193,7 @@ class ReportEntry:
         return CORRECTED if self.kind == "printed" and self.worst == NOT_AS_STATED else self.worst
 
     @property
-    def marks(self) -> list[str]:
+    def colours(self) -> list[str]:
         """For its colour and the filter: of all its verdicts."""
         return list(dict.fromkeys(MARKS[w] for w in sorted(map(verdict_words, self.verdicts), key=list(MARKS).index)))
 

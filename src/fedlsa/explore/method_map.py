@@ -76,7 +76,9 @@ def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
 def row_data(row: Sequence[MapCell], steps: int) -> list[list[Any]]:
     """A row as the page draws it: of each cell what is best, the power of ten of its error, and the cell in words."""
     each = zip(STEP_SIZES, row, strict=True)
-    return [[c.best or ("refused" if not c.errors else "unstable"), _size(c), _said(c, eta, steps)] for eta, c in each]
+    return [
+        [c.best or ("refused" if not c.errors else "unstable"), _size(c), _describe(c, eta, steps)] for eta, c in each
+    ]
 
 
 def _size(c: MapCell) -> float:
@@ -84,7 +86,7 @@ def _size(c: MapCell) -> float:
     return round(math.log10(c.errors[c.best]), 3) if c.best and c.errors[c.best] > 0 else 0.0
 
 
-def _said(c: MapCell, eta: float, steps: int) -> str:
+def _describe(c: MapCell, eta: float, steps: int) -> str:
     """A cell in words, which are shown and read aloud."""
     place = f"Step size {eta:g}, {steps} local step{'s' * (steps > 1)}"
     errors = ", ".join(f"{n} {c.errors[n]:.3g}" for n in METHODS if n in c.errors)

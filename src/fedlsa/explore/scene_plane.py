@@ -37,7 +37,7 @@ def plane_data(
     width = box[1] - box[0]
     digits = max(0, math.ceil(math.log10(FINE / width)))
 
-    def seen(theta: Floats, digits: int) -> Any:
+    def in_picture(theta: Floats, digits: int) -> Any:
         xy = plane.project(theta)
         far = np.max(np.abs(xy), axis=-1, keepdims=True)
         xy = np.where(far > DRAWN_WIDTHS * width, xy * (DRAWN_WIDTHS * width / far), xy)
@@ -46,11 +46,11 @@ def plane_data(
     methods = []
     for p in runs:
         name, end = type(p.algorithm).__name__, agent_plane.fixed_point(p)
-        shown = {"name": name, "average": seen(p.theta, 12), "walks": _flat(seen(p.local, digits))}
+        shown = {"name": name, "average": in_picture(p.theta, 12), "walks": _flat(in_picture(p.local, digits))}
         if not stable.get(name, True):
             shown |= {"end": None, "end_reason": UNSTABLE}
         elif end is not None:
-            shown["end"] = seen(end, 12)
+            shown["end"] = in_picture(end, 12)
         methods.append(shown)
     own = finite_lists(np.round(plane.project(problem.theta_star_local), 12))
     each = zip(names, own, problem.weights.tolist(), strict=True)

@@ -301,14 +301,14 @@ class SolvedSystem:
         return cls(theta, A, 1 / s.mass, scale[:, :, None] * left, d - is_open.sum(axis=1))
 
     @cached_property
-    def root(self) -> Floats:
-        """Lower triangular, with A = root root^T."""
+    def factor(self) -> Floats:
+        """Lower triangular, with A = L L^T."""
         return np.asarray(np.linalg.cholesky(self.A), np.float64)
 
     @cached_property
     def whiten(self) -> Floats:
-        """The inverse of the root."""
-        return np.asarray(np.linalg.inv(self.root), np.float64)
+        """The inverse of the factor."""
+        return np.asarray(np.linalg.inv(self.factor), np.float64)
 
     def residuals(self, p: Piece) -> Floats:
         """(n,)."""
@@ -340,7 +340,7 @@ class SolvedSystem:
         d, out = S.shape[1], np.empty_like(S)
         for first in range(0, len(S), step := max(1, HELD // d**2)):
             some = slice(first, first + step)
-            root, white = self.root, self.whiten
+            root, white = self.factor, self.whiten
             if self.theta.ndim > 1:
                 root, white = root[sites[some]], white[sites[some]]
             left = np.eye(d) - white @ A[some] @ np.swapaxes(white, -1, -2)  # of A without the unit

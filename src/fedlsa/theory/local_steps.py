@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..algorithms import Algorithm
 from ..checks import Floats
 from . import tuning
 from .linear import Index, check_accuracy, functionals, repeat, rows_of, smat, svec, symkron, triangle, within
@@ -289,3 +290,9 @@ def shared_length(Z: Floats, p: float) -> tuple[Floats, Floats] | None:
 def over(B: Floats, K: Floats) -> Floats:
     """B K^-1 for each table."""
     return np.asarray(np.linalg.solve(K.swapaxes(-1, -2), B.swapaxes(-1, -2)).swapaxes(-1, -2), np.float64)
+
+
+def round_length(a: Algorithm) -> float:
+    """eta H, in the first round, which has the largest step size; Scaffnew's H is its mean."""
+    H = a.mean_steps
+    return float(a.eta(np.zeros(1, np.int64))[0] * H)

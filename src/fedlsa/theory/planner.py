@@ -132,7 +132,7 @@ def plan(
     start = start_error(m, theta_0)
     search = Search(problem, wanted, start)
     if epsilon is not None:
-        return replace(_lasting(problem, search, epsilon, cap), start=m.start_label(theta_0))
+        return replace(_plan_that_lasts(problem, search, epsilon, cap), start=m.start_label(theta_0))
     if samples is not None:  # more local steps save communications, not observations
         rounds, cap = int(samples), samples
     assert rounds is not None
@@ -184,7 +184,7 @@ def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
     return name == "scaffnew" or random(problem)
 
 
-def _lasting(problem: Problem | Moments, search: Search, epsilon: float, cap: float | None) -> Plan:
+def _plan_that_lasts(problem: Problem | Moments, search: Search, epsilon: float, cap: float | None) -> Plan:
     """A plan whose accuracy lasts: those of the search are held to the exact curve until one does."""
     goal = target = epsilon**2
     least, most = search.observations(epsilon, cap)

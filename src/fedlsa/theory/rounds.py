@@ -101,12 +101,6 @@ def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
     return algorithm
 
 
-def round_length(a: Algorithm) -> float:
-    """eta H, in the first round, which has the largest step size; Scaffnew's H is its mean."""
-    H = a.mean_steps
-    return float(a.eta(np.zeros(1, np.int64))[0] * H)
-
-
 @dataclass(frozen=True, eq=False)
 class GroupStages:
     """What the stages of a round say of K groups of agents.

@@ -27,10 +27,11 @@ from . import krylov, tuning
 from .bias_terms import limit_bias
 from .joint import Joint
 from .linear import bracket, crossing, not_negative, positive, refined, smat
+from .local_steps import round_length
 from .modes import Limit, ModalRound
 from .nodes import Nodes
 from .problem_moments import Moments, merged, moments
-from .rounds import AgentRound, ServerRound, checked_method, groups_of, round_length, round_of
+from .rounds import AgentRound, ServerRound, checked_method, groups_of, round_of
 from .threads import small_products
 
 
