@@ -56,7 +56,7 @@ COMMANDS = {  # and the extra that each needs
     "reproduce --help": None,
     "simulate --problem lakes --rounds 4": "gym",
     "simulate --problem ring --engine cuda": "cuda",
-    "explore": "explore",
+    "explore --save e.png": None,
     "fit regression x.csv --target y": "data",
     "fit regression x.csv --target 'y ~ a'": "data",
     "fit value x.csv --features 'OneHot(4)' --discount 0.9": "data",
