@@ -236,3 +236,12 @@ def test_an_agent_alone_at_the_edge_does_not_hide_the_limit_of_many():
     near = fl.theory.stationary(problem, fl.SCAFFLSA(1 - 1e-6, 2))
     assert found.route == "krylov"
     assert found.variance == pytest.approx(near.variance, rel=1e-4)
+
+
+def test_a_run_that_leaves_the_range_of_numbers_has_an_infinite_error():
+    """Powers of a round overflowed to variances of minus infinity, which were refused as negative."""
+    problem = fl.problems.garnet(agents=2, states=6, features=2, seed=2)
+    curve = fl.theory.exact(problem, fl.FedLSA(2.0, 50), rounds=400, record=list(range(0, 401, 7)))
+    assert np.isfinite(curve["mse"].values[0])
+    assert curve["mse"].values[-1] == np.inf
+    assert not np.isnan(curve["mse"].values).any()

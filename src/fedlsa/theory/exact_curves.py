@@ -135,7 +135,7 @@ def _lost_in_means(u: Floats, groups: Groups, a: Algorithm, mse: Floats) -> floa
 def _values(m: Moments, start: Floats, found: ExactCurve, rounding: float) -> dict[str, Any]:
     """The variables of a curve that are no costs."""
     mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
-    noise = np.where(np.isnan(found.variance), np.inf, found.variance)
+    noise = np.where(np.isfinite(found.variance), found.variance, np.inf)  # NaN and -inf come of overflow alone
     noise = not_negative(noise, rounding + tuning.VARIANCE_ROUNDING * squared_bias, f"variances by {found.route}")
     mse = np.where(np.isnan(squared_bias), np.inf, squared_bias + noise)
     values = {
