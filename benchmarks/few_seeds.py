@@ -17,7 +17,7 @@ import time
 import fedlsa as fl
 from fedlsa.engine import cpu
 
-CORES = fl.theory.threads.cores()
+CORES = fl.threads.cores()
 REPEATS = 5
 SECONDS = 0.4  # of a call
 GOAL = 0.85

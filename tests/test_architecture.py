@@ -18,7 +18,7 @@ import fedlsa
 SOURCE = Path(fedlsa.__file__).parent
 ORDER = [
     "lazy_names", "installation", "errors", "checks", "value_objects", "mathml", "paper_items", "kernel_cache",
-    "files", "problems", "sampling", "algorithms", "results", "theory", "engine", "figures", "pages",
+    "files", "threads", "problems", "sampling", "algorithms", "results", "theory", "engine", "figures", "pages",
     "experiments", "fitting", "sklearn", "network", "explore", "cli",
 ]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -11,12 +11,12 @@ import threading
 import pytest
 
 import fedlsa as fl
+from fedlsa import threads
 from fedlsa.cli import main
 from fedlsa.cli.outputs import Outputs
 from fedlsa.engine.progress import notice
 from fedlsa.files import csv_bytes
 from fedlsa.installation import extra_of
-from fedlsa.theory import threads
 
 RING = ["--problem", "ring", "--rounds", "4"]
 TABLE = "a,y\n1,2\n2,3\n3,5\n4,4\n"

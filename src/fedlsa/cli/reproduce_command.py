@@ -21,7 +21,7 @@ from ..experiments import LocalExecutor, Outcome, Scale, Store, experiment, repo
 from ..experiments.executor import FOLDERS, Cluster, Executor, RunProgress, Watch, processes
 from ..figures import theme
 from ..problems.garnets import PRESETS
-from ..theory.threads import cores
+from ..threads import cores
 from . import complain
 from .options import AS_JSON, App, named, option, switch
 from .outputs import Outputs, print_all, print_json

@@ -15,7 +15,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import IID, Markov, Replay, Sampling
-from ..theory.threads import cores
+from ..threads import cores
 from .hooks import check_server_step
 from .outcome_tables import OutcomeTables, first_states, outcome_tables
 from .progress import reporter

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ClusterError, MissingExtraError
 from ..files import reason
-from ..theory.threads import cores
+from ..threads import cores
 
 LOCAL = "local"
 RETRIES = 20  # of a task whose worker dies

@@ -30,7 +30,7 @@ from ..errors import ArgumentError, ClusterError, ResultFileError
 from ..figures import save
 from ..figures.chart_data import chart_data
 from ..figures.matplotlib_figures import draw_charts
-from ..theory.threads import one_blas_thread_for_good
+from ..threads import one_blas_thread_for_good
 from . import report
 from .catalogue import EXPERIMENTS
 from .cells import Cell, Lookup, Store, compute, tabulate

@@ -13,7 +13,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any, Protocol
 
 from ..errors import FedLSAError
-from ..theory.threads import one_blas_thread_for_good
+from ..threads import one_blas_thread_for_good
 
 QUICK_LANE, LONG_LANE, LOADING = "quick", "long", "loading"
 

@@ -39,7 +39,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, warn
 from ..theory.exact_curves import start_and_drift
-from ..theory.threads import one_blas_thread
+from ..threads import one_blas_thread
 from .covariance import Scores, covariance_text
 from .fitted import Bootstrap, SiteReport
 from .lag_windows import PILOT, SHARE, neighbour_correlation

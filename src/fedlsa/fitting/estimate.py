@@ -15,7 +15,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataError, given_warnings, warn
 from ..problems import Problem
 from ..results.recipe import versions
-from ..theory.threads import one_blas_thread
+from ..threads import one_blas_thread
 from .covariance import Scores, covariance_text, join_scores, measure_fit, root_of_sandwich, sandwiches
 from .error_sources import (
     RESAMPLED,

@@ -19,7 +19,7 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
-from ..theory.threads import small_products
+from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from .fitted import Fit
 from .rows import SAME, Columns, Piece, choose_columns, read_observations

@@ -41,7 +41,7 @@ from ..theory import bias as limit_bias
 from ..theory import stability_limit
 from ..theory.exact_curves import exact_record
 from ..theory.planner import MAX_EXACT_DIM, Plan
-from ..theory.threads import small_products
+from ..threads import small_products
 from . import run_plan
 from .reading import PooledData, read
 from .rows import Piece

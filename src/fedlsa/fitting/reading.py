@@ -14,7 +14,7 @@ import numpy as np
 from ..checks import Floats
 from ..errors import SiteDataError, warn
 from ..problems.features import FeatureMap
-from ..theory.threads import cores, one_blas_thread
+from ..threads import cores, one_blas_thread
 from .design import design_of
 from .identification import check_logs
 from .rows import (

@@ -30,13 +30,13 @@ from ..errors import ArgumentError
 from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
+from ..threads import small_products
 from . import trajectories, tuning
 from .linear import not_negative
 from .local_steps import round_length
 from .many_rounds import RoundMap, agents_curve, drifted_means, round_map
 from .problem_moments import EPS, Moments, moments, start_error
 from .rounds import Groups, GroupStages, ServerRound, averaged_curve, checked_method, groups_of
-from .threads import small_products
 
 if TYPE_CHECKING:
     import xarray as xr

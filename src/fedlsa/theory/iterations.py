@@ -31,11 +31,11 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from ..sampling import IID
+from ..threads import small_products
 from . import tuning
 from .linear import at_rounds, smat, squares, svec, symkron
 from .problem_moments import EPS, Moments, moments, start_error
 from .rounds import checked_method, groups_of
-from .threads import small_products
 
 if TYPE_CHECKING:
     import xarray as xr

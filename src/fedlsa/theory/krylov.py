@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..threads import cores, share
 from . import tuning
 from .linear import Squares
-from .threads import cores, share
 
 Map = Callable[[Floats], Floats]
 Observed = Callable[[Floats], tuple[Floats, Floats]]  # L v, and what is seen of v : (k,), a linear function of it

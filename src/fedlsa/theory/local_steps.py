@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from ..algorithms import Algorithm
 from ..checks import Floats
+from ..threads import cores, share
 from . import tuning
 from .linear import Index, check_accuracy, functionals, repeat, rows_of, smat, svec, symkron, triangle, within
 from .problem_moments import Moments, check_size
-from .threads import cores, share
 
 # Local steps that follow one another, for many tables at once: how M, G and D compose.
 #

@@ -19,12 +19,12 @@ from .. import checks
 from ..algorithms import Algorithm, FedLSA, method_class, supporting
 from ..errors import ArgumentError, FedLSAError
 from ..problems import Problem
+from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly, Rows, call, fields_of
 from . import tuning
 from .complexities import best_within, complexity
 from .problem_moments import Moments, moments, random, start_error
 from .search import LaterErrors, Method, Search, with_steps
-from .threads import small_products
 
 MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
 

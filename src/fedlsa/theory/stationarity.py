@@ -22,6 +22,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from ..sampling import IID
+from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
 from .bias_terms import limit_bias
@@ -32,7 +33,6 @@ from .modes import Limit, ModalRound
 from .nodes import Nodes
 from .problem_moments import Moments, merged, moments
 from .rounds import AgentRound, ServerRound, checked_method, groups_of, round_of
-from .threads import small_products
 
 
 @dataclass(frozen=True, eq=False, repr=False)

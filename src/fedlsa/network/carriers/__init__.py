@@ -17,7 +17,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from ...errors import ArgumentError, MessageError, MissingExtraError
-from ...theory.threads import one_blas_thread
+from ...threads import one_blas_thread
 from .. import audit
 from ..folder.certificates import private_key, public_key
 from ..folder.config import Network, SiteFolder

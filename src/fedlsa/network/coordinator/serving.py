@@ -23,7 +23,7 @@ from typing import Any
 
 from ... import files
 from ...errors import FedLSAError, NetworkError, ResultFileError
-from ...theory.threads import small_products
+from ...threads import small_products
 from .. import audit
 from ..carriers import SignedTransport, installed_carrier
 from ..carriers.grpc_carrier import GrpcCarrier

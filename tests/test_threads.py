@@ -9,8 +9,8 @@ import scipy.linalg  # noqa: F401  whose BLAS is another one
 from threadpoolctl import ThreadpoolController
 
 import fedlsa as fl
+from fedlsa import threads
 from fedlsa.experiments.executor import processes
-from fedlsa.theory import threads
 
 BLAS = ThreadpoolController()
 
