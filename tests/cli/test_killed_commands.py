@@ -124,7 +124,7 @@ def given(tmp_path_factory):
 
 
 @pytest.fixture
-def quick(monkeypatch, tmp_path):
+def quick(monkeypatch, tmp_path, given):
     """Pictures are a small square, the network has one result, and what is temporary stays here."""
     for name in ("error_curves", "exact_curves", "coefficients", "trade_off"):
         monkeypatch.setattr(figures, name, lambda *_, **__: Figure((0.5, 0.5)))
@@ -132,7 +132,8 @@ def quick(monkeypatch, tmp_path):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     found = {"experiment": "trial", "names": ["a"], "theta": [0.1]}
-    fitted = fl.Fit.load(Path(__file__).parents[1] / "old" / "model-of-version-4.json")
+    put(given, tmp_path / "given")
+    fitted = fl.Fit.load(tmp_path / "given" / "given.json")
     monkeypatch.setattr(coordinator, "outcome", lambda *_: found)
     monkeypatch.setattr(coordinator, "model", lambda *_: fitted)
     monkeypatch.setattr(runs, "summary", lambda _: ["trial"])

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, FedLSAWarning, ResultFileError
+from fedlsa.errors import ArgumentError, FedLSAError, FedLSAWarning, ResultFileError
+from fedlsa.fitting import model_files
 from fedlsa.problems import features
 
 
@@ -135,12 +135,9 @@ def test_the_file_is_for_people_and_other_programs(fitted, tmp_path):
         (lambda text: text[: len(text) // 2], "is not a model file, or is cut short"),
         (lambda text: "[1, 2]", "is not a model file of fedlsa"),
         (lambda text: text.replace('"fedlsa-fit"', '"other"'), "is not a model file of fedlsa"),
-        (
-            lambda text: text.replace('"version": 6', '"version": 1'),
-            "has version 1; this fedlsa reads 4 to 6",
-        ),
+        (lambda text: text.replace('"version": 6', '"version": 5'), "has version 5; this fedlsa reads version 6: fit"),
         (lambda text: text.replace('"theta":', '"thetas":', 1), "is damaged or was edited"),
-        (lambda text: text.replace('"version": 6', '"version": 4'), "is damaged or was edited"),
+        (lambda text: text.replace('"version": 6', '"version": true'), "has version True; this fedlsa reads version 6"),
         (lambda text: text.replace("null", "NaN", 1), "is damaged"),
         (lambda text: text[: text.rindex(",")] + "\n}\n", "is damaged or was edited"),  # without the digest
         (lambda text: text + " ", "is damaged or was edited"),
@@ -173,34 +170,25 @@ def test_no_changed_digit_lost_line_or_exchanged_lines_are_read(fitted, tmp_path
     assert same(fl.Fit.load(tmp_path / "model.json"), fitted)
 
 
-OLD = Path(__file__).parent.parent / "old" / "model-of-version-4.json"
-
-
-def test_a_model_of_version_5_from_before_fits_knew_their_likelihood_is_read():
-    path = OLD.with_name("model-of-version-5.json")
-    fit = fl.Fit.load(path)
-    assert fit.test().statistic == pytest.approx(119.35, abs=0.01)
-    assert np.isnan(fit.aic)
-    assert fit.resid is fit.constant is None
-
-
-def test_a_model_of_version_4_has_no_digest_and_is_read():
-    assert "sha256" not in OLD.read_text()
-    assert fl.Fit.load(OLD).predict([[1.0, 1.0]]) == pytest.approx([2.75], abs=0.5)
-
-
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda text: text.replace('"theta":', '"thetas":', 1), "is damaged"),
-        (lambda text: text.replace('"names": ["x0", ', '"names": ['), "is damaged: 2 names"),
-        (lambda text: text.replace('"Regression"', '"Classification"'), "is damaged"),
+        (lambda held: held.update(thetas=held.pop("theta")), "is damaged"),
+        (lambda held: held["names"].pop(), "is damaged: 3 names"),
+        (lambda held: held["task"].update(kind="Classification"), "is damaged"),
+        (lambda held: held["task"].update(cluster="sites"), "there is no argument 'cluster'; it is cluster of fl.fit"),
     ],
 )
-def test_an_older_model_that_is_damaged_is_told_in_a_line(tmp_path, spoil, why):
-    (tmp_path / "model.json").write_text(spoil(OLD.read_text()))
-    with pytest.raises(ResultFileError, match=why):
-        fl.Fit.load(tmp_path / "model.json")
+def test_a_file_with_its_digest_that_holds_no_model_is_told_in_a_line(fitted, tmp_path, spoil, why):
+    path = tmp_path / "model.json"
+    fitted.save(path)
+    held = json.loads(path.read_text())
+    del held["sha256"]
+    spoil(held)
+    path.write_text(model_files._with_digest(held))
+    with pytest.raises(FedLSAError, match=why) as caught:
+        fl.Fit.load(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_and_a_picture_are_told_in_a_line(tmp_path):

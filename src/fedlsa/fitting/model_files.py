@@ -26,7 +26,6 @@ from .tasks import Regression, Task, Value
 
 FORMAT, VERSION = "fedlsa-fit", 6
 HEADER = ("format", "version")
-WITHOUT_DIGEST = 4  # the oldest version that is still read
 TASKS: dict[str, type[Task]] = {"Regression": Regression, "Value": Value}
 DIGEST = "sha256"
 LOST = "not in this file"  # in place of features that are code
@@ -48,12 +47,9 @@ def read_model(path: Path, kind: type, features: Any = None) -> Any:
     """The fit, of class `kind`, that `write_model` wrote."""
     content, text = _content(path)
     try:
-        digest = content.pop(DIGEST, None)
-        if (digest is not None or content["version"] != WITHOUT_DIGEST) and text != _with_digest(content):
+        content.pop(DIGEST, None)
+        if text != _with_digest(content):
             raise ResultFileError(f"{path} is damaged or was edited: its text does not match its {DIGEST}; fit again")
-        if content["version"] < VERSION:  # where the task had what is the fit's now
-            content["task"].pop("covariance", None)
-            content["cluster"] = content["task"].pop("cluster", None)
         task = task_from_plain(content.pop("task"), path, features)
         out = kind(task=task, **typed_fields(kind, {k: v for k, v in content.items() if k not in HEADER}))
         d = len(out.names)
@@ -78,11 +74,9 @@ def _content(path: Path) -> tuple[dict[str, Any], str]:
         raise ResultFileError(f"{path} is not a model file, or is cut short: {reason(error)}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ResultFileError(f"{path} is not a model file of fedlsa fit")
-    if content.get("version") not in range(WITHOUT_DIGEST, VERSION + 1):
-        raise ResultFileError(
-            f"{path} has version {content.get('version')!r}; this fedlsa reads {WITHOUT_DIGEST} to {VERSION}: "
-            "fit again, or use the fedlsa that wrote it"
-        )
+    if content.get("version") != VERSION:
+        rule = f"this fedlsa reads version {VERSION}: fit again, or use the fedlsa that wrote it"
+        raise ResultFileError(f"{path} has version {content.get('version')!r}; {rule}")
     return content, text
 
 
@@ -118,8 +112,7 @@ def _plain_features(value: Any) -> Any:
 
 def task_from_plain(content: dict[str, Any], path: Path, features: Any = None) -> Task:
     """The inverse of `to_plain` for a task; features : those that the file could not hold."""
-    moved = ("cluster", "covariance")  # to the fit: None in files of networks that were made before
-    given = {k: v for k, v in content.items() if k != "kind" and (k not in moved or v is not None)}
+    given = {k: v for k, v in content.items() if k != "kind"}
     stored = given.get("features")
     lost = stored.get(LOST) if isinstance(stored, dict) else None
     if features is not None and lost is None:
