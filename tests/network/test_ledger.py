@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import stat
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,18 @@ from stores import change, put_aside
 
 import fedlsa as fl
 from fedlsa.errors import NetworkError, PolicyError
+from fedlsa.network.protocol.codec import sign_bytes
 from fedlsa.network.protocol.messages import Measure
 from fedlsa.network.protocol.ring import STATISTICS, Coding
-from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place, epsilon_spent, sole_folder
+from fedlsa.network.site.ledger import (
+    MOST_REFUSALS,
+    RECEIPT,
+    Ledger,
+    LedgerTotals,
+    copy_place,
+    epsilon_spent,
+    sole_folder,
+)
 from fedlsa.network.site.limits import check_budget
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.store import Database
@@ -397,32 +405,39 @@ def test_where_locks_do_not_hold_the_copy_is_compared_before_every_entry(place):
     assert Ledger(Database(place / "twin"), first.copy, "site-1", KEY).totals.rho == 2.0
 
 
-def test_the_ledger_of_a_version_without_a_store_is_taken_over_and_its_totals_count(place):
-    for path in Path(__file__).with_name("old_ledger").iterdir():
-        kept = place / "elsewhere" if path.name == "copy.json" else place / "site"
-        kept.mkdir(exist_ok=True)
-        shutil.copy(path, kept)
-    wanted = LedgerTotals(answers=11, runs=2, rounds=6, noised=6, rho=2.0, noised_site=2, rho_site=1.0)
-    assert opened(place, key=None).totals == wanted
-    assert not (place / "site" / "store.db").exists()  # who only looks takes nothing over
-    for _ in range(2):
-        ledger = opened(place)
-        assert ledger.totals == wanted
-    assert ledger.head.number == ledger.store.verify().number == 12
-    assert ledger.run("t1").closed == "it is over"
-    assert (ledger.run("t2").terms, ledger.refusals, ledger.table) == ("bb", 1, (80, "00ff00ff00ff00ff"))
-    assert ledger.groups == {"0123456789abcdef", "fedcba9876543210"}
-    with pytest.raises(PolicyError, match="no second answer under the same mask"):
-        ledger.enter("first", "t1", "work", "x", "w3", "another")
-    answers(ledger, 1)
-    assert opened(place).totals.rho == 2.5
+EARLIER = "of an earlier state of fedlsa, which this one does not read"
 
 
-def test_a_changed_ledger_of_before_is_not_taken_over(place):
-    old = Path(__file__).with_name("old_ledger")
-    for name in ("ledger.000001.jsonl", "ledger.000002.jsonl"):
-        shutil.copy(old / name, place / "site")
-    (place / "site" / "ledger.jsonl").write_text((old / "ledger.jsonl").read_text().replace('"rho":0.5', '"rho":0.0'))
-    with pytest.raises(NetworkError, match="Nothing is answered with a damaged ledger"):
+@pytest.mark.parametrize("file", ["site/ledger.jsonl", "site/ledger.000001.jsonl", "elsewhere/copy.json"])
+@pytest.mark.parametrize("answered", [0, 2])
+@pytest.mark.parametrize("key", [KEY, None])
+def test_what_an_earlier_state_kept_of_privacy_spent_is_refused_and_never_ignored(place, file, answered, key):
+    if answered:
+        answers(opened(place), answered)
+    (place / file).parent.mkdir(exist_ok=True)
+    (place / file).write_text('{"site": "site-1", "number": 9, "hash": "%s", "totals": {"rho": 2.0}}' % ("0" * 64))
+    with pytest.raises(NetworkError, match=EARLIER) as error:
+        opened(place, key)
+    assert str(place / file) in str(error.value)
+    assert ". " not in str(error.value)  # one sentence
+    assert Database(place / "site").verify().number == answered
+
+
+def test_an_entry_of_an_earlier_state_is_refused(place):
+    opened(place).store.append({"asked": "work", "left": "x", "token": "t", "run": "r", "label": "l", "digest": "d",
+                                "group": "0123456789abcdef"})  # fmt: skip
+    with pytest.raises(NetworkError, match="holds an entry that is not of this version"):
         opened(place)
-    assert Database(place / "site").verify().number == 0
+
+
+def test_a_receipt_of_an_earlier_state_is_refused_where_this_site_has_signed_it(place):
+    ledger = opened(place)
+    content = '{"site": "site-1", "number": 9, "hash": "%s", "totals": {"rho": 2.0}}' % ("0" * 64)
+    for key in (KEY, ec.generate_private_key(ec.SECP256R1())):
+        receipt = {"said": content, "signature": sign_bytes(key, RECEIPT + content.encode()).hex()}
+        if key is KEY:
+            with pytest.raises(NetworkError, match=EARLIER):
+                ledger.compare_receipt(json.dumps(receipt))
+        else:
+            ledger.compare_receipt(json.dumps(receipt))
+    assert ledger.head.number == 0

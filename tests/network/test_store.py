@@ -7,7 +7,6 @@ import re
 import stat
 import threading
 import time
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -21,9 +20,7 @@ from fedlsa.network.protocol.client import ClientState
 from fedlsa.network.protocol.codec import VERSION, decode, encode
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import ServerState, open_round
-from fedlsa.network.store import ORIGIN, STORE, ChainHead, Database, old_entries
-
-OLD = Path(__file__).with_name("old_ledger")  # written by fedlsa before it had a store
+from fedlsa.network.store import ORIGIN, STORE, ChainHead, Database
 
 
 @pytest.fixture
@@ -120,35 +117,6 @@ def test_entries_that_are_not_json_are_refused(log, value):
     with pytest.raises(ArgumentError, match="JSON"):
         log.append({"x": value})
     assert log.append({"event": "next"})["number"] == 6
-
-
-def test_a_chain_in_old_files_is_read_in_its_parts_and_taken_over_with_its_hashes(tmp_path):
-    lines = b"".join(
-        (OLD / name).read_bytes() for name in ("ledger.000001.jsonl", "ledger.000002.jsonl", "ledger.jsonl")
-    )
-    found = Database(tmp_path)
-    found.take_over(old_entries(OLD / "ledger.jsonl"))
-    assert [entry["hash"].encode() in line for entry, line in zip(found.entries(), lines.splitlines(), strict=True)]
-    assert found.verify().number == len(lines.splitlines()) == 12
-    assert found.append({"event": "next"})["number"] == 13
-    assert found.verify().number == 13
-
-
-@pytest.mark.parametrize("damage", ["a word", "a part missing", "a part cut"])
-def test_old_files_that_were_changed_are_not_taken_over(tmp_path, damage):
-    for path in OLD.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    part = tmp_path / "ledger.000002.jsonl"
-    if damage == "a word":
-        part.write_bytes(part.read_bytes().replace(b"moved", b"Moved"))
-    elif damage == "a part missing":
-        part.unlink()
-    else:
-        part.write_bytes(part.read_bytes()[:-9])
-    found = Database(tmp_path)
-    with pytest.raises(NetworkError, match=r"ledger\.(000002\.)?jsonl"):
-        found.take_over(old_entries(tmp_path / "ledger.jsonl"))
-    assert found.verify().number == 0
 
 
 # what is kept, and the disk

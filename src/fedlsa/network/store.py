@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,9 @@ class Database:
             head = ChainHead() if last is None else _head(self._checked(last))
             full = {**entry, "number": head.number + 1, "time": round(time.time(), 3), "before": head.hash}
             full["hash"] = _digest(full)
-            _insert(db, full)
+            content = _text({name: value for name, value in full.items() if name not in OWN}).decode()
+            row = full["number"], full["time"], content, full["before"], full["hash"]
+            db.execute("insert into chain values (?, ?, ?, ?, ?)", row)
             for key, value in self._staged.items():
                 self.put(*key, value)
         self._staged.clear()
@@ -93,14 +95,10 @@ class Database:
         select = "select * from chain where number > ? order by number limit ?"
         while rows := self._rows(select, after.number, AT_ONCE):
             for entry in map(self._checked, rows):
-                after = _next(after, entry, self.path)
+                if entry["number"] != after.number + 1 or entry["before"] != after.hash:
+                    raise NetworkError(f"{self.path}: entry {after.number + 1} is missing, changed or out of place")
+                after = _head(entry)
                 yield entry
-
-    def take_over(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Fill an empty chain with entries that were written elsewhere, as they are."""
-        with self.transaction() as db:
-            for entry in entries:
-                _insert(db, entry)
 
     def last(self, count: int) -> list[dict[str, Any]]:
         """The last entries, oldest first; only their own hashes are checked."""
@@ -259,21 +257,8 @@ def _empty() -> sqlite3.Connection:
     return db
 
 
-def _insert(db: sqlite3.Connection, full: Mapping[str, Any]) -> None:
-    content = _text({name: value for name, value in full.items() if name not in OWN})
-    row = full["number"], full["time"], content.decode(), full["before"], full["hash"]
-    db.execute("insert into chain values (?, ?, ?, ?, ?)", row)
-
-
 def _head(entry: Mapping[str, Any]) -> ChainHead:
     return ChainHead(entry["number"], entry["hash"])
-
-
-def _next(last: ChainHead, entry: Mapping[str, Any], path: Path) -> ChainHead:
-    """The head with one entry more, which must follow the last one."""
-    if entry["number"] != last.number + 1 or entry["before"] != last.hash:
-        raise NetworkError(f"{path}: entry {last.number + 1} is missing, changed or out of place")
-    return _head(entry)
 
 
 def _digest(entry: Mapping[str, Any]) -> str:
@@ -286,28 +271,3 @@ def _text(entry: Mapping[str, Any]) -> bytes:
         return json.dumps(entry, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
     except (ValueError, TypeError) as error:
         raise ArgumentError(f"an entry must hold plain JSON; got {reason(error)}") from None
-
-
-def old_entries(path: Path) -> Iterator[dict[str, Any]]:
-    """The entries of a chain in text files, one line each, as they were before there was a database; checked alike.
-
-    Parts of it that had grown have numbers: ledger.000001.jsonl, ..., ledger.jsonl.
-    """
-    last = ChainHead()
-    for part in (*sorted(path.parent.glob(f"{path.stem}.{'[0-9]' * 6}{path.suffix}")), path):
-        try:
-            lines = part.read_bytes().split(b"\n")[:-1]  # a last one that a power cut left half was never acted on
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise NetworkError(f"cannot read {part}: {reason(error)}") from error
-        for line in lines:
-            try:
-                entry = json.loads(line)
-                good = entry["hash"] == _digest(entry)
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FedLSAError):
-                good = False
-            if not good:
-                raise NetworkError(f"{part} is damaged or was changed by hand: a line is not as it was written")
-            last = _next(last, entry, part)
-            yield entry

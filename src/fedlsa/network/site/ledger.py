@@ -31,7 +31,7 @@ from .. import disk
 from ..folder.config import SiteFolder
 from ..processes import only_one
 from ..protocol.codec import Message, encode, is_signed, printable, sign_bytes
-from ..store import ChainHead, Database, old_entries
+from ..store import ChainHead, Database
 from .policy import Policy
 
 # The totals of a ledger, and receipts of them that the site signs and the coordinator keeps.
@@ -46,7 +46,7 @@ class LedgerTotals(msgspec.Struct, frozen=True):
     """Over all runs. rho : spent by answers with noise (privacy.py), of which there are `noised`.
 
     noised_site, rho_site : the part of them whose noise hides the whole table. It hides each row as well, so `rho` is
-    what single rows have spent. What the other answers tell of the whole table has no bound. Older totals do not know.
+    what single rows have spent. What the other answers tell of the whole table has no bound.
     """
 
     answers: Count = 0
@@ -87,7 +87,7 @@ def epsilon_spent(policy: Policy, totals: LedgerTotals, answers: int = 0, rho: f
     return epsilon_of(totals.rho + answers * rho, left)
 
 
-class Kept(LedgerTotals, frozen=True, kw_only=True):
+class Kept(LedgerTotals, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is kept of a ledger elsewhere: totals, the last entry, the rho that may be spent in all. The copy of it also
     has what receipts do not tell: the runs, groups of sites, their keys, and the last table."""
 
@@ -125,10 +125,21 @@ def read_receipt(key: Any, site: str, text: str) -> Kept | None:
         found = msgspec.json.decode(text, type=dict[str, str])
         content, signature = found["said"], bytes.fromhex(found["signature"])
         signed = is_signed(key.public_key(), signature, RECEIPT + content.encode())
-        kept = msgspec.json.decode(content, type=Kept) if signed else None
     except (msgspec.MsgspecError, ValueError, KeyError, RecursionError):
         return None
+    try:
+        kept = msgspec.json.decode(content, type=Kept) if signed else None
+    except (msgspec.MsgspecError, ValueError):
+        raise _of_earlier_state("a receipt that this site has signed") from None
     return kept if kept is not None and kept.site == site else None
+
+
+def _of_earlier_state(what: str) -> NetworkError:
+    """The error of what an earlier state of fedlsa has kept: it is not read, and never ignored."""
+    return NetworkError(
+        f"{what} is of an earlier state of fedlsa, which this one does not read: it tells of privacy spent, so "
+        "go on with the program that wrote it, or make a new network"
+    )
 
 
 MOST_REFUSALS = 10_000  # that are entered: who asks in vain for ever shall not fill the disk
@@ -160,6 +171,8 @@ class Ledger:
         Without a key the ledger is read and nothing is written: another process may be at work on it.
         """
         self.store, self.copy, self.site, self.key = store, copy, site, key
+        for path in store.path.parent.glob("ledger*.jsonl"):
+            raise _of_earlier_state(f"the ledger {path}")
         if key is not None:
             _make_place(copy)
         kept = self._read_copy()  # first: a process that writes is never behind its copy
@@ -175,12 +188,6 @@ class Ledger:
         self.refusals, self.covered = 0, 0  # covered : number of the last entry whose totals were taken over
         try:
             self._catch_up()
-            before = store.path.with_name("ledger.jsonl")  # of a version that had no store
-            if self.head.number == 0 and before.exists():
-                if key is not None:
-                    store.take_over(old_entries(before))
-                for entry in old_entries(before):
-                    self._fold(entry)
         except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
             raise NetworkError(f"{store.path} holds an entry that is not of this version: {printable(error)}") from None
         except NetworkError as error:
@@ -290,6 +297,8 @@ class Ledger:
         if entry["asked"] == CLOSE:
             self.runs[entry["token"]].closed = entry["closed"]
             return
+        if "group" in entry:  # of an earlier state: its group would not count
+            raise KeyError("group")
         token, asked = entry["token"], entry["asked"]
         if token not in self.runs:
             self.runs[token] = RunEntry(entry["run"])
@@ -303,7 +312,7 @@ class Ledger:
         known.terms = entry.get("terms", known.terms)
         known.closed = entry.get("closed", known.closed)
         known.labels.setdefault(asked, entry.get("order", entry["label"]))
-        self.groups |= {*entry.get("groups", [entry["group"]] if "group" in entry else [])}
+        self.groups |= {*entry.get("groups", ())}
         self.table = tuple(entry["table"]) if "table" in entry else self.table
         self.answered[entry["label"]] = entry["digest"]
         self.roster.update(entry.get("roster", {}))
@@ -325,7 +334,9 @@ class Ledger:
         """What the copy says; None where there is none."""
         try:
             content = msgspec.json.decode(self.copy.read_bytes(), type=dict[str, Any])
-            return msgspec.convert(content | content.get("totals", {}), Kept)  # which had a name of their own once
+            if "totals" in content:
+                raise _of_earlier_state(f"the copy of the ledger's totals {self.copy}")
+            return msgspec.convert(content, Kept)
         except FileNotFoundError:
             return None
         except OSError as error:
