@@ -23,19 +23,19 @@ def problem():
 
 def interrupted(problem, files, monkeypatch, after, **more):
     """Run in parts of a round or two until `after` of them are done, as if Ctrl-C came then; how many were done."""
-    calls, run_jobs = [], checkpoints.run_jobs
+    calls, go_on = [], checkpoints.go_on
 
-    def counted(parts, grid):
+    def counted(parts, *more):
         if len(calls) == after:
             raise KeyboardInterrupt
         calls.append(len(parts))
-        return run_jobs(parts, grid)
+        return go_on(parts, *more)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "FIRST_UPDATES", {"reference": 40.0})
         patch.setattr(checkpoints, "SECONDS", 0.0)
         patch.setattr(checkpoints, "WRITING", 0)
-        patch.setattr(checkpoints, "run_jobs", counted)
+        patch.setattr(checkpoints, "go_on", counted)
         with pytest.raises(KeyboardInterrupt):
             simulate_to_files(problem, METHODS, files, **RUN | more)
     return calls
@@ -82,13 +82,13 @@ STOPS = """
 import sys, time
 from fedlsa.cli import main
 from fedlsa.engine import checkpoints
-run_jobs, calls = checkpoints.run_jobs, []
-def run(parts, grid):
+go_on, calls = checkpoints.go_on, []
+def run(parts, *more):
     if calls:
         time.sleep(600)  # until the signal comes
     calls.append(parts)
-    return run_jobs(parts, grid)
-checkpoints.run_jobs, checkpoints.FIRST_UPDATES = run, {"reference": 200.0}
+    return go_on(parts, *more)
+checkpoints.go_on, checkpoints.FIRST_UPDATES = run, {"reference": 200.0}
 sys.exit(main())
 """
 OPTIONS = "simulate --agents 3 --states 10 --method scafflsa --seeds 1 --rounds 50 --engine reference --quiet --out"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
-    from .checkpoints import resume as resume
     from .jobs import ENGINES as ENGINES
+    from .simulation import resume as resume
     from .simulation import simulate as simulate
     from .simulation import simulate_grid as simulate_grid
     from .sweeping import sweep as sweep

@@ -124,6 +124,15 @@ class Job:
         """The same for some of the seeds."""
         return replace(self, seeds=self.seeds[which], start=self.start.of_seeds(which))
 
+    def until(self, rounds: int) -> Job:
+        """Its first rounds as a run that keeps its state and records its end; itself where there are no more."""
+        if rounds >= self.rounds:
+            return self
+        recorded = np.union1d(self.recorded[self.recorded <= rounds], rounds)
+        keep = [*(name for name in self.arguments["keep"] if name != "state"), "state"]
+        arguments = dict(self.arguments, rounds=rounds, record=recorded.tolist(), keep=keep)
+        return replace(self, rounds=rounds, recorded=recorded, arguments=arguments)
+
     def after(self, state: RunState) -> Job:
         """What is left of it once its runs have come to a state."""
         return replace(self, start=state, recorded=self.recorded[self.recorded > state.first])

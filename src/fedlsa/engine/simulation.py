@@ -1,4 +1,4 @@
-"""`simulate` runs a method on a problem, `simulate_grid` many of them together."""
+"""`simulate` runs a method on a problem, `simulate_grid` many of them together; `resume` goes on with a result."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .. import results
+from .. import checks, results
 from ..algorithms import Algorithm
-from ..errors import DivergenceWarning, FedLSAError, warn
+from ..errors import ArgumentError, DivergenceWarning, FedLSAError, warn
 from ..problems import Problem
+from ..results import recipe
+from ..results.dataset import append_rounds
 from ..sampling import IID, Sampling
-from ..theory import stability_limit
 from . import cpu, cuda, reference
-from .jobs import Job, JobOutcome, RunOptions, configurations, make_job
+from .jobs import Job, JobOutcome, RunOptions, RunState, configurations, make_job
 from .progress import Progress
 
 QUICK_LIMIT = 500  # tables times squared dimension: the stability limit takes less than a second
@@ -89,12 +90,61 @@ def simulate_grid(
     return run_grid(problems, algorithms, rounds, RunOptions(seeds, **options))
 
 
+def resume(
+    result: xr.Dataset,
+    rounds: int = 1000,
+    problem: Problem | None = None,
+    algorithm: Algorithm | None = None,
+    record: int | Sequence[int] = 200,
+    engine: str | None = None,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
+) -> xr.Dataset:
+    """Go on with a run until `rounds` communications in all: the bits of a run that was never interrupted.
+
+    result : of `simulate` with "state" in its `keep`, or of `resume`; as it is, or saved and loaded again
+    problem, algorithm : needed only where the result could not hold them; must then be the ones of the run
+    record : of the new rounds, how many (evenly spaced, the last always) or which
+    engine : by default that of the result; on another one the run agrees with an uninterrupted one to rounding
+    threads, progress : as in `simulate`; progress is that of the new rounds
+
+    Returns the whole result, the rounds that were recorded before first. `fl.results.arguments` of it gives the call
+    of `simulate` that makes it in one go.
+
+    >>> p = fl.problems.garnet(agents=4, seed=1)
+    >>> r = fl.simulate(p, fl.SCAFFLSA(0.1, 10), rounds=50, seeds=3, keep=("theta", "state"))
+    >>> longer = fl.resume(r, rounds=80)
+    >>> longer.identical(fl.simulate(**fl.results.arguments(longer))), int(longer["rounds"][-1])
+    (True, 80)
+    """
+    recipe.require_result("result", result)
+    given, done = results.arguments(result, problem, algorithm), rounds_done(result)
+    dropped = [name for name in given["keep"] if name not in (*result, "state")]
+    if dropped:
+        raise ArgumentError(f"result must hold {dropped[0]}, which its run kept; got one without")
+    if checks.integer("rounds", rounds, at_least=1) <= done:
+        raise ArgumentError(f"rounds must be above {done}, those that are done; got {rounds}")
+    given |= {"record": [*result["rounds"].values.tolist(), *_new_rounds(record, done, rounds)]}
+    given |= {"engine": given["engine"] if engine is None else engine, "threads": threads, "progress": progress}
+    del given["rounds"]
+    jobs, options = prepare(given.pop("problem"), [given.pop("algorithm")], rounds, RunOptions(**given))
+    return warned(jobs, go_on(jobs, [result], options))[0]
+
+
+def _new_rounds(record: int | Sequence[int], done: int, rounds: int) -> list[int]:
+    if not checks.is_sequence(record):
+        count = checks.integer("record", record, at_least=1)
+        return [done + t for t in results.recorded_rounds(count + 1, rounds - done)[1:].tolist()]
+    listed: list[int] = results.recorded_rounds(record, rounds).tolist()
+    if listed[0] <= done:
+        raise ArgumentError(f"record must hold rounds above {done}, those that are done; got {listed[0]}")
+    return listed
+
+
 def run_grid(problems: Any, algorithms: Any, rounds: Any, options: RunOptions) -> list[xr.Dataset]:
     """What `simulate_grid` gives."""
-    work, options = prepare(problems, algorithms, rounds, options)
-    out = [result_of(job, outcome) for job, outcome in zip(work, run_jobs(work, options), strict=True)]
-    warn_of_divergence([(job.problem, job.algorithm) for job in work], options.sampling, out)
-    return out
+    jobs, options = prepare(problems, algorithms, rounds, options)
+    return warned(jobs, go_on(jobs, [None] * len(jobs), options))
 
 
 def prepare(problems: Any, algorithms: Any, rounds: Any, options: RunOptions) -> tuple[list[Job], RunOptions]:
@@ -109,13 +159,50 @@ def prepare(problems: Any, algorithms: Any, rounds: Any, options: RunOptions) ->
     return work, options
 
 
-def run_jobs(work: list[Job], options: RunOptions) -> list[JobOutcome]:
-    """Bring jobs to their end."""
+def go_on(jobs: Sequence[Job], earlier: Sequence[xr.Dataset | None], options: RunOptions) -> list[xr.Dataset]:
+    """Bring jobs to their end together, from their start or from results of their first rounds that hold a state."""
+    left = [job if r is None else remaining(job, r) for job, r in zip(jobs, earlier, strict=True)]
     if options.engine == "cuda":
-        return cuda.run_all(work, options.progress)
-    if options.engine == "reference":
-        return reference.run_all(work, options.progress)
-    return cpu.run_all(work, options.threads, options.progress)
+        outcomes = cuda.run_all(left, options.progress)
+    elif options.engine == "reference":
+        outcomes = reference.run_all(left, options.progress)
+    else:
+        outcomes = cpu.run_all(left, options.threads, options.progress)
+    out = [result_of(job, outcome) for job, outcome in zip(left, outcomes, strict=True)]
+    for i, (job, r) in enumerate(zip(jobs, earlier, strict=True)):
+        if r is not None:
+            out[i] = append_rounds(r.isel(rounds=np.isin(r["rounds"], job.recorded)), out[i])
+    return out
+
+
+def rounds_done(result: xr.Dataset) -> int:
+    """After how many rounds a result ends, recorded or not."""
+    return int(recipe.value(result.attrs["arguments"])["rounds"])
+
+
+def remaining(job: Job, result: xr.Dataset) -> Job:
+    """What is left of a job, from the state that a result of its first rounds holds."""
+    seeds, S, N, d = job.seeds.tolist(), len(job.seeds), job.problem.n_agents, job.problem.dim
+    lacks = [name for name in results.STATE if name not in (*result, "state_memory")]
+    if lacks:
+        raise ArgumentError('result must hold a state, from fl.simulate(..., keep=("theta", "state")); got one without')
+    if result["seed"].values.tolist() != seeds:  # each goes on with the random numbers of its own
+        raise ArgumentError(
+            f"result must hold all {S} seeds of its run in their order, {checks.show(seeds)}; "
+            f"got {checks.show(result['seed'].values.tolist())}"
+        )
+    state_dims = {name: dims for name, dims in results.STATE.items() if name in result}
+    parts = {name.removeprefix("state_"): result[name].transpose(*dims).values for name, dims in state_dims.items()}
+    parts.setdefault("memory", np.zeros((S, 0, d)))
+    done = np.full(S, rounds_done(result))
+    state = RunState(**parts, rounds=done, diverged_at=result["diverged_at"].values)
+    k, states = len(job.algorithm.server()[1]), job.outcomes.length[job.problem.assignment]
+    wanted = [(S, d), (S, d), (S, k - 1, d), (S, N, d), (S, d), (S,), (S, N), (S, N)]
+    sound = [x.shape for x in state[: len(wanted)]] == wanted
+    # compiled code would trust positions that are not in the problem's tables
+    if not (sound and (state.chain >= 0).all() and (state.chain < states).all() and (state.steps >= 0).all()):
+        raise ArgumentError("result must hold the state as simulate gave it; got one that does not fit its problem")
+    return job.after(state)
 
 
 def result_of(job: Job, outcome: JobOutcome) -> xr.Dataset:
@@ -135,6 +222,12 @@ def result_of(job: Job, outcome: JobOutcome) -> xr.Dataset:
         keep_theta="theta" in keep,
         arguments=job.arguments,
     )
+
+
+def warned(jobs: Sequence[Job], out: list[xr.Dataset]) -> list[xr.Dataset]:
+    """The results of jobs, with a warning where some diverged."""
+    warn_of_divergence([(job.problem, job.algorithm) for job in jobs], jobs[0].sampling, out)
+    return out
 
 
 def warn_of_divergence(
@@ -162,6 +255,8 @@ def advise_step_size(problem: Problem, algorithm: Algorithm, sampling: Sampling)
     """What to do about a run that diverged; with the stability limit, where exact theory soon finds it."""
     small = problem.n_tables * problem.dim**2 <= QUICK_LIMIT and len(problem.prob) * problem.dim**2 <= QUICK_MOMENTS
     if small and isinstance(sampling, IID) and isinstance(algorithm.step_size, float):
+        from ..theory import stability_limit  # which takes longer to load than most runs take
+
         try:
             limit = stability_limit(problem, replace(algorithm, average_after=None), LIMIT_TOLERANCE)
         except FedLSAError:  # theory does not speak of the method, or has too few digits
