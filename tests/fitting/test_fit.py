@@ -441,11 +441,11 @@ def test_a_ridge_leaves_the_error_bar_of_the_intercept_as_it_is():
 
 @pytest.mark.parametrize("local", ["rows", "log", "means"])
 @pytest.mark.parametrize("method", ["scafflsa", "fedlsa", "scaffnew"])
-def test_a_short_run_in_numpy_is_the_run_of_the_engine(local, method, monkeypatch):
+def test_a_short_run_site_by_site_is_the_run_of_the_engine(local, method, monkeypatch):
     sites, by_hand = panel(), {"step_size": 0.01, "local_steps": 150, "rounds": 5}
     found = []
-    for limit in (protocol.BY_HAND_IN_NUMPY, -1):
-        monkeypatch.setattr(protocol, "BY_HAND_IN_NUMPY", limit)
+    for limit in (protocol.BY_HAND_SITE_BY_SITE, -1):
+        monkeypatch.setattr(protocol, "BY_HAND_SITE_BY_SITE", limit)
         found.append(fl.fit(sites, fl.Regression("y"), local=local, method=method, **by_hand).protocol)
     assert_allclose(*found, rtol=1e-10)
 

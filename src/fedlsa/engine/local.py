@@ -1,8 +1,11 @@
-"""One agent's local steps of one round, compiled: what a site of a network does between two messages.
+"""One agent's local steps of one round, compiled: what a site of a network does between two messages, or a short fit.
 
 The draws are those of the engines, a function of (seed, agent, step), so rounds done one at a time, each in a process
-of its own, make the run that `simulate` makes. The dimension is a number like any other here: one function is
-compiled, once, and a new process loads it from Numba's cache. `reference.Observer` is the readable twin.
+of its own, make the run that `simulate` makes. `reference.Observer` is the readable twin.
+
+This stands apart from engine/cpu_steps.py, whose kernels are compiled for a dimension and step many agents together on
+tables of padded, aligned rows. A site has one agent, and its rows stay as they are in a mapped file. The dimension is a
+number like any other here: one function serves all, and a new process has it from Numba's cache in milliseconds.
 """
 
 # Numba infers the types of these functions itself.
@@ -19,16 +22,22 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..kernel_cache import kernel
+from ..problems import Problem, RankOne
+from ..sampling import Replay, Sampling
+from .outcome_tables import OutcomeTables
 from .random import OBSERVATION, alias_bits, alias_tables, block, choose
+from .reference import LocalSteps
 
 Words = NDArray[np.uint32]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A site's observations A(z) = u v^T + ridge I and b(z) = y u, each drawn with the same probability.
+    """A site's observations A(z) = u v^T + ridge I and b(z) = y u.
 
-    u, v : (n, d) with rows in one place; y : (n,); slots : the alias table of `alias_slots`
+    u, v : (n, d) with rows in one place; y : (n,)
+    slots : the alias table to draw from, of `alias_slots` where all have one probability; empty where they are a log
     row_clip : the longest gradient of a row; a longer one is shortened (`_shortened`). Needs v = u, a regression
     """
 
@@ -92,6 +101,32 @@ class ClippedMeans:
         return hat
 
 
+def row_steps(problem: Problem, sampling: Sampling, outcomes: OutcomeTables, seed: int) -> LocalSteps:
+    """The local steps of `reference.observed_steps`, for runs that are over before the engine is loaded.
+
+    problem : with rank-one observations; sampling : fl.IID() or fl.Replay()
+    """
+    z, received = problem.observations, np.zeros(problem.n_agents, np.int64)
+    assert isinstance(z, RankOne)
+    tables = []
+    for span, slot, shift in zip(problem.spans(), outcomes.slot, outcomes.shift, strict=True):
+        u = z.rows[z.left[span]]
+        v = u if z.left is z.right else z.rows[z.right[span]]
+        size = 0 if isinstance(sampling, Replay) else 1 << (32 - int(shift))
+        tables.append(Rows(u, v, z.y[span], z.ridge, outcomes.slots[slot : slot + size]))
+
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, moments: Integers) -> Floats:
+        out = np.full((len(xi), len(moments), len(theta)), np.nan)
+        for c in active:
+            theta_hat, rows = theta, tables[problem.assignment[c]]
+            for k, steps in enumerate(np.diff(moments, prepend=0)):
+                theta_hat = out[c, k] = rows(theta_hat, xi[c], float(eta), steps, received[c], seed, c)
+                received[c] += steps
+        return out
+
+    return walk
+
+
 def alias_slots(n: int) -> Words:
     """The alias table from which all engines draw one of n rows with the same probability : (2^bits,)."""
     if not 0 < n < 2**32:
@@ -142,18 +177,21 @@ def _shortened(error, length, eta, clip):
 
 @kernel(error_model="numpy", nogil=True)
 def _on_rows(rows, draws, xi, eta, clip, hat):
-    """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows drawn one by one."""
+    """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows as drawn, or in order."""
     (u, v, y, ridge, slots), (seed, agent, first, steps) = rows, draws
-    d, size, shift = len(hat), len(slots), 32
+    d, n, size, shift = len(hat), len(y), len(slots), 32
     while size > 1:
         size >>= 1
         shift -= 1
     x = block(seed, agent, OBSERVATION, first // 4)
     for step in range(first, first + steps):
-        if step % 4 == 0:
-            x = block(seed, agent, OBSERVATION, step // 4)
-        word = np.int64(x[step % 4])
-        k = choose(word, np.int64(slots[word >> shift]), shift)
+        if size == 0:  # a log
+            k = step % n
+        else:
+            if step % 4 == 0:
+                x = block(seed, agent, OBSERVATION, step // 4)
+            word = np.int64(x[step % 4])
+            k = choose(word, np.int64(slots[word >> shift]), shift)
         error = -y[k]
         for i in range(d):
             error += v[k, i] * hat[i]

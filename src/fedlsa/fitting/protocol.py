@@ -24,8 +24,9 @@ from .. import checks
 from ..algorithms import Algorithm, FedLSA, method_class
 from ..checks import Floats
 from ..engine.jobs import RunOptions, make_job
+from ..engine.local import row_steps
 from ..engine.progress import Progress
-from ..engine.reference import BLOCK, block_steps, noiseless_steps, run_seed
+from ..engine.reference import noiseless_steps, run_seed
 from ..errors import (
     ArgumentError,
     DivergenceError,
@@ -55,10 +56,12 @@ HAND = "given by hand"  # the basis of a run that nobody planned
 FIRST_ROUNDS = 64  # of a run that stops by itself, of which nobody knows when
 FAR = 16  # times the rounds that policies allow: a plan's limit on rounds is some 8 times what a run takes
 SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
-# blocks of local steps of all sites that are run in NumPy: in the half second that an engine would need to load, where
-# a plan has taken as long already; in a tenth of one where a run is given by hand, perhaps one of many
-IN_NUMPY, BY_HAND_IN_NUMPY = 2e4, 5e3
-LONG_ROUND = 1e5  # local steps of all sites, on means: NumPy does them by powers of their maps, an engine one by one
+STEPS_OF_A_CALL = 400  # local steps that take as long as calling for a site's round does
+# calls for rounds of sites, up to which runs go site by site: in the half second that an engine would need to load,
+# where a plan has taken as long already; in a tenth of one where a run is given by hand, perhaps one of many
+SITE_BY_SITE, BY_HAND_SITE_BY_SITE = 2e4, 5e3
+# local steps on means of a site, and of all: NumPy does them by powers of their maps, an engine one by one
+LONG_ON_MEANS, LONG_ROUND = 64, 1e5
 STARTS_THREADS = 1e6  # local steps of all sites that are done sooner than threads start
 QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable step size takes a second at most
 
@@ -231,11 +234,11 @@ def _path(
     arguments: dict[str, Any] = {"seeds": [s.seed], "theta_0": np.zeros(problem.dim), "record": record}
     arguments["sampling"] = sampling
     noiseless = len(problem.prob) == problem.n_tables  # each site has one outcome: nothing is drawn
-    blocks = problem.n_agents * rounds + (0 if noiseless else steps / BLOCK)
-    long = noiseless and H >= BLOCK and problem.n_agents * H >= LONG_ROUND
-    if long or blocks <= (BY_HAND_IN_NUMPY if s.by_hand else IN_NUMPY):
+    calls = problem.n_agents * rounds + (0 if noiseless else steps / STEPS_OF_A_CALL)
+    long = noiseless and H >= LONG_ON_MEANS and problem.n_agents * H >= LONG_ROUND
+    if long or calls <= (BY_HAND_SITE_BY_SITE if s.by_hand else SITE_BY_SITE):
         job = make_job(problem, algorithm, rounds, RunOptions(**arguments))
-        walk = noiseless_steps(problem) if noiseless else block_steps(problem, sampling, job.outcomes, s.seed)
+        walk = noiseless_steps(problem) if noiseless else row_steps(problem, sampling, job.outcomes, s.seed)
         end = run_seed(job, s.seed, walk)
         if progress:
             progress(steps, steps)

@@ -1,4 +1,4 @@
-"""Local steps that are solved for in blocks, held to those that are taken one at a time."""
+"""Short runs, site by site in compiled rows, held to the readable reference."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,9 @@ from numpy.testing import assert_allclose
 import fedlsa as fl
 from fedlsa.engine import reference
 from fedlsa.engine.jobs import RunOptions, make_job
-from fedlsa.engine.reference import BLOCK
+from fedlsa.engine.local import row_steps
 
-LENGTHS = [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5]
+LENGTHS = [1, 2, 4, 63, 197]
 
 
 def rows(ridge=0.0):
@@ -35,12 +35,13 @@ PROBLEMS = {
 
 
 def compared(problem, algorithm, rounds, sampling, seed=3):
-    """Outcomes of one run, by single steps and by blocks."""
+    """Outcomes of one run, by readable steps and by compiled rows."""
     record = list(range(rounds + 1))
     options = RunOptions([seed], np.zeros(problem.dim), sampling=sampling, record=record, engine="reference")
     job = make_job(problem, algorithm, rounds, options)
-    blocks = reference.block_steps(problem, sampling, job.outcomes, seed)
-    return reference.run_seed(job, seed), reference.run_seed(job, seed, blocks)
+    return reference.run_seed(job, seed), reference.run_seed(
+        job, seed, row_steps(problem, sampling, job.outcomes, seed)
+    )
 
 
 def assert_alike(one, other):
@@ -52,8 +53,7 @@ def assert_alike(one, other):
 
 @pytest.mark.parametrize("H", LENGTHS)
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
-def test_blocks_are_the_steps_one_after_the_other(problem, H, monkeypatch):
-    monkeypatch.setattr(reference, "BLOCKS_AT_ONCE", 2)  # so that a round has several parts
+def test_rows_give_the_steps_of_the_reference(problem, H):
     for algorithm in (fl.SCAFFLSA(0.05, H), fl.FedLSA(0.05, H, participants=1)):
         assert_alike(*compared(problem, algorithm, 4, fl.IID()))
 
