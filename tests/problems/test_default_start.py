@@ -8,7 +8,6 @@ import pytest
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths
 from fedlsa.figures.lines import common_setting
-from fedlsa.results import recipe
 
 METHOD = fl.SCAFFLSA(0.1, 3)
 RNG = np.random.default_rng(3)
@@ -57,7 +56,7 @@ def test_a_start_that_is_given_is_named_by_its_numbers():
         assert fl.theory.exact(problem, METHOD, 1, theta_0=theta_0).attrs["start"] == label
 
 
-def test_a_result_holds_its_start_and_an_older_one_without_meant_theta_star_plus_one(tmp_path):
+def test_a_result_holds_its_start():
     problem, _ = PROBLEMS["rows"]
     how = {"rounds": 4, "seeds": 2, "engine": "reference"}
     run = fl.simulate(problem, METHOD, **how)
@@ -73,11 +72,6 @@ def test_a_result_holds_its_start_and_an_older_one_without_meant_theta_star_plus
     again = fl.simulate(**fl.results.arguments(laboratory, problem=bare))
     assert np.array_equal(again["theta"].values, laboratory["theta"].values)
 
-    older = fl.simulate(problem, METHOD, theta_0=problem.theta_star + 1, **how)
-    older.attrs["arguments"] = recipe.text({**recipe.value(older.attrs["arguments"]), "theta_0": None})
-    del older.attrs["start"]
-    fl.results.save(older, tmp_path / "older.nc")
-    again = fl.results.load(tmp_path / "older.nc")
-    assert "start: θ⋆ + 1" in common_setting([again])
-    repeated = fl.simulate(**fl.results.arguments(again, problem=problem))
-    assert np.array_equal(repeated["theta"].values, older["theta"].values)
+    run.attrs.pop("start")
+    with pytest.raises(fl.errors.ArgumentError, match="got a dataset without start"):
+        fl.results.arguments(run, problem=problem)

@@ -129,7 +129,7 @@ def exact_curves(
     A method that diverges leaves the figure at its top, and a note names it.
     """
     check_options(title=title, band=band, scale=scale, legend=legend)
-    exact = checked_curves(curves, ("mse", *EXACT_COSTS), ("method", "algorithm", "sampling", "moments"))
+    exact = checked_curves(curves, ("mse", *EXACT_COSTS), ("method", "algorithm", "sampling", "moments", "start"))
     levels = checked_levels(bias, len(exact), "curve")
     simulated = [] if runs is None else checked_results(runs, "runs")
     owners = [_owner(r, exact) for r in simulated]
@@ -390,7 +390,7 @@ def _check_bounds(drawn: Sequence[Any], exact: Any, result: Any, x: str) -> None
     if exact is None and result is None:
         raise ArgumentError("exact or result must be given, or there is nothing that the bound bounds; got neither")
     if exact is not None:
-        checked_curves(exact, ("mse",), ("method", "agents", "dim"), "exact")
+        checked_curves(exact, ("mse",), ("method", "agents", "dim", "start"), "exact")
         if "iteration" in exact.coords and x != "samples":
             raise ArgumentError('x must be "samples" where exact errors are those per iteration; got "communications"')
     if result is not None:

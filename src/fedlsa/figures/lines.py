@@ -15,7 +15,6 @@ import numpy as np
 
 from ..algorithms import PowerStep
 from ..checks import Floats
-from ..problems.system import name_start
 from ..results import recipe
 from ..results.recipe import full_text
 from .theme import INK, METHOD_MARKERS, METHODS, ROLES, LineStyle
@@ -346,12 +345,9 @@ def _ordinal(n: int) -> str:
     return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 
-def start(result: xr.Dataset) -> str | None:
-    """Where it starts, such as "start: θ⋆ + 1"; None for an exact curve of an older version, which does not say."""
-    named = result.attrs.get("start")
-    if named is None and "arguments" in result.attrs:
-        named = name_start(recipe.stored_arguments(result)["theta_0"], result.attrs["theta_star"])
-    return None if named is None else start_words(named)
+def start(result: xr.Dataset) -> str:
+    """Where it starts, such as "start: θ⋆ + 1"."""
+    return start_words(result.attrs["start"])
 
 
 def start_words(named: str) -> str:

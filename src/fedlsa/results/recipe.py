@@ -133,7 +133,7 @@ def require_result(name: str, value: Any) -> None:
         raise ArgumentTypeError(f"{name} must be a result of simulate, an xarray.Dataset; got {checks.show(value)}")
     if SWEEP in value.attrs:
         raise ArgumentError(f"{name} must be one result of simulate; got a sweep: fl.results.runs(...) takes it apart")
-    attributes = ("problem", "algorithm", "sampling", "arguments", "method")
+    attributes = ("problem", "algorithm", "sampling", "arguments", "method", "start")
     require_numbers(name, value, "a result of simulate", VARIABLES, attributes)
     for n in VARIABLES[:5]:
         wanted = ("seed",) if n == "diverged_at" else ("seed", "rounds")
@@ -160,15 +160,14 @@ def require_numbers(
 def stored_arguments(dataset: xr.Dataset, problem: Any = None) -> dict[str, Any]:
     """What `simulate`, or `sweep`, was called with, but for the problem and the method.
 
-    A start that was not given is named by the attribute `start`, and without it, in older files, theta_star + 1. It is
-    left out where it is also the problem's.
+    A start that was not given is named by the attribute `start`. It is left out where it is also the problem's.
     """
     sampling = dict(value(dataset.attrs["sampling"]))
     kind = SAMPLINGS[sampling.pop("name")]
     stored = {"sampling": kind(**sampling), **value(dataset.attrs["arguments"])}
-    named = dataset.attrs.get("start", LABORATORY_START)
+    named = dataset.attrs.get("start")  # a sweep over problems has one for each, in its record
     usual = isinstance(problem, Problem) and problem.start_label() == named
-    if stored.get("theta_0") is None and "theta_star" in dataset.attrs and not usual:
+    if stored.get("theta_0") is None and named is not None and not usual:
         solution = np.asarray(dataset.attrs["theta_star"], np.float64)
         stored["theta_0"] = solution + 1 if named == LABORATORY_START else np.zeros_like(solution)
     return stored
@@ -227,11 +226,6 @@ def _decode(entry: dict[str, Any]) -> Any:
         return flat.reshape(entry["shape"]).astype(flat.dtype.newbyteorder("="))
     if set(entry) == {"PowerStep"}:
         return PowerStep(**entry["PowerStep"])
-    if "participation" in entry and str(entry.get("name")).lower() in METHODS:
-        share = entry["participation"]
-        if isinstance(share, int):  # older files: a count is an integer, all agents are 1.0
-            return {**entry, "participation": None, "participants": share}
-        return {"participants": None, **entry, "participation": None if share == 1 else share}
     return entry
 
 

@@ -3,8 +3,7 @@
 HDF5 limits an attribute to 64 KB, so all attributes travel as JSON text in a compressed variable of bytes. After the
 end of the HDF5 file, where its readers do not look, stands the sha256 of all before it: HDF5 may read a damaged file
 for ever. Nothing is ever unpickled. h5py itself writes and reads, some ten times faster than by way of xarray; any
-netCDF program reads the files. Those of formats 1 and 2 have a checksum of their content among their attributes.
-Exact curves, of one method or several, are written in the same way, or as a table.
+netCDF program reads the files. Exact curves, of one method or several, are written in the same way, or as a table.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,13 +28,13 @@ from .recipe import abridged, full_text
 if TYPE_CHECKING:
     import xarray as xr
 
-FORMAT = 3  # in format 1 the dimension "rounds" was called "round", which is also a function of xarray
+FORMAT = 3
 ATTRIBUTES = "fedlsa_attributes"
 LAYOUT = "fedlsa_layout"  # attribute: every variable's dimensions, and whether it is a coordinate
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:10d}"  # netCDF's own words
 MAX_COMMAND = 8000  # letters of a command that are shown to other programs, within the limit on an attribute
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-LIBVER = "v108"  # the format of HDF5 1.8, whose superblock has version 2; files of formats 1 and 2 have version 0
+LIBVER = "v108"  # the format of HDF5 1.8, which programs of many years read
 SEAL = b"\nfedlsa sha256 %b\n"
 SEAL_BYTES = len(SEAL % b"") + 64
 CURVE_SUFFIXES = (".csv", ".nc")
@@ -96,31 +96,16 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     if not content.startswith(HDF5_MAGIC):
         raise ResultFileError(f"{target} is not a result file: it is not netCDF-4")
     body, seal = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
-    sealed = seal.startswith(SEAL[:8])
-    if sealed and seal != SEAL % hashlib.sha256(body).hexdigest().encode():
+    if not seal.startswith(SEAL[:8]):
+        raise ResultFileError(f"{target} is not a result file of fedlsa or is cut short: its sha256 is missing")
+    if seal != SEAL % hashlib.sha256(body).hexdigest().encode():
         raise ResultFileError(f"{target} is damaged: its bytes do not match its sha256")
-    if not sealed and content[len(HDF5_MAGIC) :][:1] != b"\0":
-        raise ResultFileError(f"{target} is damaged, cut short or not a result file of fedlsa: its sha256 is missing")
     try:
-        dataset = _decoded(content)
-    except ImportError:  # h5py is missing: no fault of the file
+        return _decoded(body, target)
+    except (ImportError, MemoryError, ResultFileError):
         raise
-    except Exception as error:  # a damaged file can raise anything at all
-        raise ResultFileError(f"{target} is damaged or cut short: {files.reason(error)}") from error
-    if "fedlsa_format" not in dataset.attrs or ATTRIBUTES not in dataset:
-        raise ResultFileError(f"{target} is not a result file of fedlsa, as fl.results.save writes them")
-    written = dataset.attrs["fedlsa_format"]
-    if written not in range(1, FORMAT + 1):
-        raise ResultFileError(f"{target} has format {written}; this version of fedlsa reads formats up to {FORMAT}")
-    attributes = dataset[ATTRIBUTES].values.tobytes()
-    dataset = dataset.drop_vars(ATTRIBUTES)
-    if not sealed and _checksum(dataset, attributes) != dataset.attrs.get("fedlsa_sha256"):
-        raise ResultFileError(f"{target} is damaged: its content does not match its checksum")
-    stored = recipe.value(attributes.decode())
-    dataset.attrs, dataset.encoding = abridged(stored["dataset"]), {}
-    for name, variable in dataset.variables.items():
-        variable.attrs, variable.encoding = stored["variables"][str(name)], {}
-    return dataset.rename(round="rounds") if written == 1 and "round" in dataset.dims else dataset
+    except Exception as error:  # what others have sealed can raise anything at all
+        raise ResultFileError(f"{target} is not a result file of fl.results.save: {files.reason(error)}") from error
 
 
 def _encoded(dataset: xr.Dataset, command: str) -> bytes:
@@ -171,41 +156,24 @@ def _put(file: Any, name: str, values: NDArray[Any]) -> Any:
     return file.create_dataset(name, data=values.astype(object), dtype=h5py.string_dtype())
 
 
-def _decoded(content: bytes) -> xr.Dataset:
-    """Every variable as it is in a file, and the file's attributes: no masking, no dates."""
+def _decoded(content: bytes, path: Path) -> xr.Dataset:
+    """The dataset of an HDF5 file: no masking, no dates."""
     import h5py
     import xarray as xr
 
     with h5py.File(io.BytesIO(content), "r") as file:
-        about = {k: v for k, v in file.attrs.items() if k.startswith("fedlsa_")}
-        layout = json.loads(about.pop(LAYOUT, "{}"))
+        if (written := file.attrs["fedlsa_format"]) != FORMAT:
+            raise ResultFileError(f"{path} has format {written}; this version of fedlsa reads format {FORMAT}")
+        layout = json.loads(file.attrs[LAYOUT])
         variables = {name: (tuple(dims), _get(file[name])) for name, (dims, _) in layout.items()}
-    if not layout:  # formats 1 and 2: whatever was not numbers over dimensions with labels
-        with xr.open_dataset(
-            io.BytesIO(content), engine="h5netcdf", mask_and_scale=False, decode_times=False
-        ) as opened:
-            return opened.load()
-    coords = {name: variables.pop(name) for name, (_, is_coord) in layout.items() if is_coord}
-    return xr.Dataset(variables, coords, about)
+    stored = recipe.value(variables.pop(ATTRIBUTES)[1].tobytes().decode())
+    labelled = {name: (*variable, stored["variables"][name]) for name, variable in variables.items()}
+    coords = {name: labelled.pop(name) for name in variables if layout[name][1]}
+    return xr.Dataset(labelled, coords, abridged(stored["dataset"]))
 
 
 def _get(stored: Any) -> NDArray[Any]:
     return np.asarray(stored.asstr()[()], str) if stored.dtype.kind == "O" else stored[()]
-
-
-def _checksum(dataset: xr.Dataset, attributes: bytes) -> str:
-    """Of formats 1 and 2, over names, dimensions, types, bytes and attributes."""
-    digest = hashlib.sha256(attributes)
-    for name in sorted(map(str, dataset.variables)):
-        variable = dataset.variables[name]
-        if variable.dtype.kind in "OUT":
-            kind, data = "text", json.dumps([str(v) for v in variable.values.ravel()]).encode()
-        else:
-            little = np.ascontiguousarray(variable.values, variable.dtype.newbyteorder("<"))
-            kind, data = little.dtype.str, little.tobytes()
-        digest.update(json.dumps([name, variable.dims, variable.shape, kind, name in dataset.coords]).encode())
-        digest.update(data)
-    return digest.hexdigest()
 
 
 def save_curves(
