@@ -12,8 +12,7 @@ import pytest
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.certificates import private_key
-from fedlsa.network.pages.coordinator_state import CoordinatorState
-from fedlsa.network.pages.site_state import SiteState
+from fedlsa.network.pages import CoordinatorState, SiteState
 from fedlsa.network.site.ledger import Ledger
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.store import Database

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import fedlsa as fl
-from fedlsa.network.folder import certificates, enrolment, setup
+from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network, SiteFolder
 
 
@@ -28,7 +28,7 @@ def net(made, fedlsa, tmp_path):
 @pytest.fixture
 def asked(net, tmp_path):
     """The fingerprint of the first site, which has made its keys and its certificate."""
-    site = enrolment.enrol_site("net/bundles/site-1.toml", "site-1")
+    site = setup.enrol_site("net/bundles/site-1.toml", "site-1")
     return certificates.fingerprint(site.certificate.read_bytes())
 
 
@@ -128,7 +128,7 @@ def test_a_site_comes_in_by_the_commands_to_the_letter(fedlsa, net, tmp_path):
 def test_many_sites_are_approved_at_once_each_by_its_own_fingerprint(fedlsa, net):
     words, heard = ["network", "approve", net], []
     for name in ("site-1", "site-2", "site-3"):
-        site = enrolment.enrol_site(f"net/bundles/{name}.toml", name)
+        site = setup.enrol_site(f"net/bundles/{name}.toml", name)
         words.append(str(site.certificate))
         heard += ["--fingerprint", certificates.fingerprint(site.certificate.read_bytes())]
     refused(fedlsa(*words, *heard[:4]), "--fingerprint must be given once for each file; got 2 for 3")
@@ -212,7 +212,7 @@ def test_sites_and_certificates_change_from_the_command_line(fedlsa, net):
     assert "send it net/bundles/oslo.toml, and approve the certificate that it sends" in out
     assert fedlsa("network", "remove-site", net, "site-1")[0] == 0
     assert Network.load(net).sites == ("site-2", "site-3", "site-4", "oslo")
-    assert enrolment.enrol_site(made.bundle("oslo")).task == fl.Regression("charges")
+    assert setup.enrol_site(made.bundle("oslo")).task == fl.Regression("charges")
     refused(fedlsa("network", "revoke", net, "site-1"), "site must be one of")
     refused(fedlsa("network", "add-site", net, "a b"), "letters, digits and dashes")
 

@@ -9,8 +9,8 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
+from fedlsa.network.coordinator import commands, runs
 from fedlsa.network.coordinator import commands as coordinator
-from fedlsa.network.coordinator import runs, serving
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Network
 from fedlsa.network.protocol.run_settings import StartOptions
@@ -47,7 +47,7 @@ def called(monkeypatch):
                          ("outcome", {"theta": 1})):  # fmt: skip
         monkeypatch.setattr(coordinator, name, note(name, answer))
     monkeypatch.setattr(runs, "summary", lambda content: list(content))
-    monkeypatch.setattr(serving, "serve", note("serve", None))
+    monkeypatch.setattr(commands, "serve", note("serve", None))
     monkeypatch.setattr(joining, "join", note("join", None))
     return calls
 
@@ -74,7 +74,7 @@ def test_serve_shows_a_page_unless_told_not_to(fedlsa, net, called):
 
 
 def test_warnings_go_to_standard_error(fedlsa, net, monkeypatch):
-    monkeypatch.setattr(serving, "serve", lambda folder, say, **how: say("WARNING: the certificate ends soon"))
+    monkeypatch.setattr(commands, "serve", lambda folder, say, **how: say("WARNING: the certificate ends soon"))
     assert fedlsa("network", "serve", net) == (0, "", "fedlsa: WARNING: the certificate ends soon\n")
 
 

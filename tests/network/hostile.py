@@ -7,10 +7,22 @@ from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.agreed_design import AgreedDesign
 from fedlsa.network.protocol.client import SiteRun
-from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
+from fedlsa.network.protocol.messages import (
+    ORIGIN,
+    Average,
+    Describe,
+    Finish,
+    Measure,
+    Standardise,
+    Work,
+    digest_of_mean,
+    extend,
+    mark,
+    to_row,
+    width,
+)
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
-from fedlsa.network.protocol.transcript import ORIGIN, Average, digest_of_mean, extend, to_row, width
 from fedlsa.network.site.orders import OrderHandler, mask_secrets
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data

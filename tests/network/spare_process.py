@@ -48,7 +48,7 @@ def prepare():
     import numpy as np
 
     import fedlsa.cli.network_command
-    import fedlsa.network.coordinator.serving
+    import fedlsa.network.coordinator.commands
     import fedlsa.network.site.join  # noqa: F401
     from fedlsa.engine.local import Means, Rows, alias_slots
 

@@ -15,10 +15,23 @@ from fedlsa.errors import PolicyError
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.codec import VERSION, decode, encode
-from fedlsa.network.protocol.messages import Answers, Describe, Finish, Measure, Standardise, Work, mark
+from fedlsa.network.protocol.messages import (
+    ORIGIN,
+    Answers,
+    Average,
+    Describe,
+    Finish,
+    Measure,
+    Standardise,
+    Work,
+    digest_of_mean,
+    extend,
+    mark,
+    to_row,
+    width,
+)
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
-from fedlsa.network.protocol.transcript import ORIGIN, Average, digest_of_mean, extend, to_row, width
 from fedlsa.network.site.facts import view
 from fedlsa.network.site.limits import check_change
 from fedlsa.network.site.orders import OrderHandler

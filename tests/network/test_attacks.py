@@ -18,13 +18,12 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, NetworkError, PolicyError
 from fedlsa.fitting.rows import Columns, FeatureScale
 from fedlsa.fitting.sums import Summary
-from fedlsa.network.folder import certificates, enrolment, setup
+from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.codec import decode, encode
-from fedlsa.network.protocol.messages import Answers, Describe, Measure, Standardise, Work
+from fedlsa.network.protocol.messages import ORIGIN, Answers, Describe, Measure, Standardise, Work, width
 from fedlsa.network.protocol.ring import VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
-from fedlsa.network.protocol.transcript import ORIGIN, width
 from fedlsa.network.site.facts import coefficient_names
 from fedlsa.network.site.limits import check_coordinates
 from fedlsa.network.site.orders import OrderHandler
@@ -425,7 +424,7 @@ def test_keys_that_change_after_the_first_run_are_refused_and_peers_that_nobody_
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
     place = tmp_path / "again"
-    site = enrolment.enrol_site(world.network.bundle("site-2"), place)
+    site = setup.enrol_site(world.network.bundle("site-2"), place)
     found, _ = setup.read_certificate(world.network, site.certificate)
     setup.approve(world.network.folder, site.certificate, found.fingerprint, renew=True)  # another key now
     text = refusal(world.describe(token="u", name="second"), "peers")

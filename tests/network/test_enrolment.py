@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, NetworkError
-from fedlsa.network.coordinator import commands, serving
-from fedlsa.network.folder import certificates, config, enrolment, setup
+from fedlsa.network.coordinator import commands
+from fedlsa.network.folder import certificates, config, setup
 from fedlsa.network.folder.config import Network, SiteFolder
 
 PEM = serialization.Encoding.PEM
@@ -28,7 +28,7 @@ def made(tmp_path_factory):
     """A network of three sites that nobody changes, and its first site, which has made its keys."""
     root = tmp_path_factory.mktemp("made")
     network = setup.init(root / "net", 3, "fl.example.org", task=fl.Regression("charges"))
-    enrolment.enrol_site(network.bundle("site-1"), root / "site-1")
+    setup.enrol_site(network.bundle("site-1"), root / "site-1")
     return root
 
 
@@ -267,10 +267,10 @@ def test_an_exchanged_bundle_is_noticed_by_both_sides(world, tmp_path):
     """The attack: a network of the attacker's own, for the same host, sent in the place of the true bundle."""
     network, _ = world
     evil = setup.init(tmp_path / "evil", 3, "fl.example.org", task=fl.Regression("charges"))
-    victim = enrolment.enrol_site(evil.bundle("site-1"), tmp_path / "victim")
+    victim = setup.enrol_site(evil.bundle("site-1"), tmp_path / "victim")
     assert victim.network != network.id  # the fingerprint that the coordinator would read
     refused(network, victim.certificate, "Was the bundle exchanged on its way")
-    passed_on = enrolment.enrol_site(network.bundle("site-1"), tmp_path / "attacker")
+    passed_on = setup.enrol_site(network.bundle("site-1"), tmp_path / "attacker")
     with pytest.raises(ArgumentError, match="fingerprint must be"):
         setup.approve(network.folder, passed_on.certificate, fingerprint(victim))
 
@@ -301,16 +301,16 @@ def test_a_certificate_is_replaced_on_request_alone_and_the_old_one_is_on_record
 def test_a_certificate_that_is_good_for_a_month_stays_and_another_one_is_made_anew(world):
     _, site = world
     first = site.certificate.read_bytes()
-    enrolment.enrol_site(site.folder)
+    setup.enrol_site(site.folder)
     assert site.certificate.read_bytes() == first
     for wrong in (b"", b"damaged", certificates.certify_site("site-1", "0" * 32, site.key.read_bytes(),
                                                              site.mask_key.read_bytes())):  # fmt: skip
         site.certificate.write_bytes(wrong)
-        enrolment.enrol_site(site.folder)
+        setup.enrol_site(site.folder)
         site.check_certificate()
     ending(site.certificate, 20)
     before = certificates.expires(site.certificate.read_bytes())
-    enrolment.enrol_site(site.folder)
+    setup.enrol_site(site.folder)
     assert certificates.expires(site.certificate.read_bytes()) - before > timedelta(days=800)
 
 
@@ -322,11 +322,11 @@ def test_new_keys_take_the_place_of_the_old_ones_and_nothing_else_changes(world)
     (site.state / "run.npz").write_bytes(b"xi")
     old = {path: path.read_bytes() for path in (site.key, site.mask_key, site.certificate)}
     asked_before = fingerprint(site)
-    enrolment.enrol_site(site.folder, new_key=True)
+    setup.enrol_site(site.folder, new_key=True)
     site.check_certificate()
     again = fingerprint(site)
     assert again != asked_before
-    enrolment.enrol_site(site.folder)
+    setup.enrol_site(site.folder)
     assert fingerprint(site) == again  # what was sent stays valid
     approve(network, site, renew=True)
     assert all(path.read_bytes() != content for path, content in old.items())
@@ -338,7 +338,7 @@ def test_new_keys_take_the_place_of_the_old_ones_and_nothing_else_changes(world)
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_new_keys_that_were_interrupted_are_refused_until_the_site_enrols_again(step, world, monkeypatch):
     _, site = world
-    real, calls = enrolment.files.write, []
+    real, calls = setup.files.write, []
 
     def interrupted(path, *rest, **more):
         calls.append(path)
@@ -346,14 +346,14 @@ def test_new_keys_that_were_interrupted_are_refused_until_the_site_enrols_again(
             raise NetworkError("the power is off")
         real(path, *rest, **more)
 
-    monkeypatch.setattr(enrolment.files, "write", interrupted)
+    monkeypatch.setattr(setup.files, "write", interrupted)
     with pytest.raises(NetworkError, match="the power is off"):
-        enrolment.enrol_site(site.folder, new_key=True)
+        setup.enrol_site(site.folder, new_key=True)
     monkeypatch.undo()
     if step > 1:
         with pytest.raises(NetworkError, match="for other keys"):
             site.check_certificate()
-    enrolment.enrol_site(site.folder)
+    setup.enrol_site(site.folder)
     site.check_certificate()
 
 
@@ -374,7 +374,7 @@ def test_a_revoked_site_is_out_and_its_keys_never_come_back(world):
     site.certificate.write_bytes(half)
     with pytest.raises(NetworkError, match="must make new ones"):
         approve(network, site)
-    enrolment.enrol_site(site.folder, new_key=True)
+    setup.enrol_site(site.folder, new_key=True)
     assert approve(network, site).read_bytes() == site.certificate.read_bytes()
 
 
@@ -456,7 +456,7 @@ def ending(path, days):
         patch.setattr(certificates, "datetime", Clock)
         keys = [certificates.new_key(), certificates.new_mask_key()]
         if (path.parent / "site.key").exists():
-            keys = [(path.parent / name).read_bytes() for name in enrolment.KEYS]
+            keys = [(path.parent / name).read_bytes() for name in setup.KEYS]
         path.write_bytes(certificates.certify_site(old.name, old.network, *keys))
 
 
@@ -502,7 +502,7 @@ def handshake(network, client, host="fl.example.org"):
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(network.certificate, network.key)
     if isinstance(network, Network):
-        pinned = serving.PinnedCertificates(network.folder)
+        pinned = commands.PinnedCertificates(network.folder)
         served.load_verify_locations(cadata=pinned.identity_files()[2].decode())
     served.verify_mode = ssl.CERT_REQUIRED
     here, there = socket.socketpair()

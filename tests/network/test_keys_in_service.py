@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from deployment import after_round, deployed
 
-from fedlsa.network.folder import certificates, enrolment, setup
+from fedlsa.network.folder import certificates, setup
 
 
 def approve(it, site, **how):
@@ -45,7 +45,7 @@ def test_certificates_and_keys_change_in_service(tmp_path):
         assert (two.pid, two.running) == (before, True)  # it came back by itself, with the new certificate
         it.until(lambda: "its certificate is no longer approved; closed" in it.said("serve"), "the old one is refused")
 
-        enrolment.enrol_site(it.folders["site-3"].folder, new_key=True)
+        setup.enrol_site(it.folders["site-3"].folder, new_key=True)
         approve(it, "site-3", renew=True)
         assert three.wait() == 2  # it would sign and mask with keys that are no longer the site's
         assert "this site has new keys: join again" in it.said("site-3")

@@ -14,12 +14,11 @@ from shown_runs import HOSTILE, SITES, add_events, fill_ledger, round_event, wri
 from stores import change
 
 from fedlsa.errors import ArgumentError, NetworkError
-from fedlsa.network.coordinator import run_summary
+from fedlsa.network import pages
+from fedlsa.network.coordinator import runs
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
-from fedlsa.network.pages import page_state
-from fedlsa.network.pages.coordinator_state import CoordinatorState
-from fedlsa.network.pages.site_state import SiteState
+from fedlsa.network.pages import CoordinatorState, SiteState
 from fedlsa.network.site.policy import Policy
 from fedlsa.pages import web_server
 from fedlsa.theory.privacy import epsilon_of
@@ -133,7 +132,7 @@ def test_nothing_is_predicted_where_nothing_was_planned(network):
 
 
 def test_events_are_read_as_they_come_and_a_long_curve_is_thinned(network, monkeypatch):
-    monkeypatch.setattr(run_summary, "CURVE_POINTS", 20)
+    monkeypatch.setattr(runs, "CURVE_POINTS", 20)
     folder = write_run(network, events=[round_event(k, error=1 / k) for k in range(1, 4)])
     seen = state(network)
     assert seen._content()["run"]["averages"] == 3
@@ -144,7 +143,7 @@ def test_events_are_read_as_they_come_and_a_long_curve_is_thinned(network, monke
     assert len(curve) <= 40
     assert all(value == 1 / k for k, value in curve)
     assert curve[-1][0] > 900
-    assert len(now["events"]) == run_summary.SHOWN_EVENTS
+    assert len(now["events"]) == runs.SHOWN_EVENTS
 
 
 @pytest.mark.parametrize(
@@ -297,7 +296,7 @@ def test_metrics_are_in_the_exposition_format(network):
 
 
 def test_labels_cannot_break_out_of_their_quotes():
-    text = page_state.exposition([("fedlsa_x", "a\\b\nc", [({"site": 'o"} 1\nfedlsa_forged 2\\'}, 1.0)])])
+    text = pages.exposition([("fedlsa_x", "a\\b\nc", [({"site": 'o"} 1\nfedlsa_forged 2\\'}, 1.0)])])
     assert len(text.splitlines()) == 3
     assert set(parse_exposition(text)) == {"fedlsa_x"}
 

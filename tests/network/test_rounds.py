@@ -14,7 +14,7 @@ from fedlsa.engine.reference import Observer
 from fedlsa.errors import ArgumentError, FedLSAError, MessageError
 from fedlsa.network.protocol.client import OutOfProportionError, SiteRun, client_finish, client_step
 from fedlsa.network.protocol.codec import decode, encode
-from fedlsa.network.protocol.messages import Finish, Refusal, Reply, Work
+from fedlsa.network.protocol.messages import Finish, Refusal, Reply, Work, digest_of_mean, from_row, to_row
 from fedlsa.network.protocol.ring import VECTORS, add, from_share, masked, to_share
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import (
@@ -28,7 +28,6 @@ from fedlsa.network.protocol.server import (
     sum_of_controls,
     trimmed_mean,
 )
-from fedlsa.network.protocol.transcript import digest_of_mean, from_row, to_row
 
 METHODS = {
     "fedlsa": fl.FedLSA(0.2, 5),

@@ -7,7 +7,7 @@ import pytest
 from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.coordinator.agreement import Inquiry
 from fedlsa.network.coordinator.runs import RunFolder
-from fedlsa.network.folder import certificates, enrolment, setup
+from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network, SiteFolder
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.orders import mask_secrets
@@ -53,7 +53,7 @@ def enrol(network, site):
 
 def change_keys(network, site):
     """The site makes new keys in the middle of a run, and they are approved."""
-    enrolment.enrol_site(site.folder, new_key=True)
+    setup.enrol_site(site.folder, new_key=True)
     asked = certificates.fingerprint(site.certificate.read_bytes())
     setup.approve(network.folder, site.certificate, asked, renew=True)
 

@@ -18,8 +18,7 @@ from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.coordinator import run_loop
 from fedlsa.network.coordinator.commands import outcome, status, stop
 from fedlsa.network.coordinator.run_loop import complete_run
-from fedlsa.network.coordinator.run_summary import RunSummary, line
-from fedlsa.network.coordinator.runs import amount, summary, unfinished
+from fedlsa.network.coordinator.runs import RunSummary, amount, line, summary, unfinished
 from fedlsa.network.protocol.codec import MalformedError
 from fedlsa.network.protocol.messages import Refusal
 from fedlsa.network.site import facts as table_module

@@ -10,9 +10,9 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError, ResultFileError
 from fedlsa.network.carriers.grpc_site import MAX_LINES, LimitedLog
-from fedlsa.network.coordinator import serving
+from fedlsa.network.coordinator import commands
+from fedlsa.network.coordinator.commands import Lineage, PinnedCertificates
 from fedlsa.network.coordinator.runs import RunFolder, all_runs, chosen
-from fedlsa.network.coordinator.serving import Lineage, PinnedCertificates
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.join import Acquaintance
@@ -53,7 +53,7 @@ def test_a_certificate_that_has_expired_meanwhile_is_none(network, monkeypatch):
     pinned = PinnedCertificates(network.folder)
     assert pinned("site-1") is not None
     late = type("Late", (datetime,), {"now": classmethod(lambda cls, tz=None: datetime(2100, 1, 1, tzinfo=UTC))})
-    monkeypatch.setattr(serving, "datetime", late)
+    monkeypatch.setattr(commands, "datetime", late)
     assert pinned("site-1") is None
 
 
@@ -110,12 +110,12 @@ def raised(error, cause=None):
 
 
 def test_a_full_disk_may_pass_and_a_damaged_file_does_not():
-    assert serving.may_pass(disk_error())
-    assert serving.may_pass(raised(ResultFileError("cannot write state"), disk_error()))
-    assert serving.may_pass(raised(NetworkError("cannot write"), disk_error()))
-    assert not serving.may_pass(ResultFileError("the state is damaged"))
-    assert not serving.may_pass(NetworkError("the sites refuse"))
-    assert not serving.may_pass(ValueError("a bug"))
+    assert commands.may_pass(disk_error())
+    assert commands.may_pass(raised(ResultFileError("cannot write state"), disk_error()))
+    assert commands.may_pass(raised(NetworkError("cannot write"), disk_error()))
+    assert not commands.may_pass(ResultFileError("the state is damaged"))
+    assert not commands.may_pass(NetworkError("the sites refuse"))
+    assert not commands.may_pass(ValueError("a bug"))
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_an_error_that_comes_again_ends_the_run(network, run, monkeypatch, error
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr(serving, "complete_run", fail)
-    serving.carry(network, run, None)
+    monkeypatch.setattr(commands, "complete_run", fail)
+    commands.carry(network, run, None)
     assert run.over
     assert text in run.read("failed.json")["error"]
 
@@ -140,32 +140,32 @@ def test_a_full_disk_is_tried_again_and_an_unforeseen_error_five_times(network, 
     def fail(*arguments):
         raise raised(ResultFileError("cannot write state"), disk_error())
 
-    monkeypatch.setattr(serving, "complete_run", fail)
+    monkeypatch.setattr(commands, "complete_run", fail)
     with pytest.raises(ResultFileError):
-        serving.carry(network, run, None)
+        commands.carry(network, run, None)
     said = []
-    attempts = serving.Attempts(said.append)
+    attempts = commands.Attempts(said.append)
     waits = [attempts.after(disk_error(), run) for _ in range(20)]
     assert waits == sorted(waits)
-    assert waits[-1] == serving.MAX_WAIT
+    assert waits[-1] == commands.MAX_WAIT
     assert len(said) == 1
     assert not run.over
-    attempts = serving.Attempts(said.append)
-    for _ in range(serving.MAX_TRIES):
+    attempts = commands.Attempts(said.append)
+    for _ in range(commands.MAX_TRIES):
         assert not run.over
         attempts.after(KeyError("a bug"), run)
     assert "5 times in a row: KeyError" in run.read("failed.json")["error"]
-    assert len(said) == 1 + serving.MAX_TRIES
+    assert len(said) == 1 + commands.MAX_TRIES
 
 
 def test_where_it_listens_and_how_many_may_connect():
-    assert [serving.listening(host) for host in ("127.0.0.1", "localhost", "::1")] == ["127.0.0.1", "127.0.0.1", "::1"]
-    assert [serving.listening(host) for host in ("fl.example.org", "192.0.2.7", "2001:db8::1")] == [
+    assert [commands.listening(host) for host in ("127.0.0.1", "localhost", "::1")] == ["127.0.0.1", "127.0.0.1", "::1"]
+    assert [commands.listening(host) for host in ("fl.example.org", "192.0.2.7", "2001:db8::1")] == [
         "0.0.0.0",
         "0.0.0.0",
         "::",
     ]
-    assert 64 <= serving.connections() <= serving.MAX_CONNECTIONS
+    assert 64 <= commands.connections() <= commands.MAX_CONNECTIONS
 
 
 def test_a_log_that_nobody_can_fill():
@@ -182,7 +182,7 @@ def test_a_log_that_nobody_can_fill():
 
 def test_alarms_are_written_by_a_thread_of_their_own_and_one_a_minute(network, run, monkeypatch):
     """They come from the event loop of the carrier, which must not wait for a disk."""
-    service, written = serving.CoordinatorService.__new__(serving.CoordinatorService), []
+    service, written = commands.CoordinatorService.__new__(commands.CoordinatorService), []
     service.network, service.folder, service._alarms = network, network.folder, {}
     done, own = threading.Event(), threading.get_ident()
     note = RunFolder.note

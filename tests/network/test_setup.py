@@ -18,7 +18,7 @@ from cryptography import x509
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, NetworkError
 from fedlsa.network import disk
-from fedlsa.network.folder import certificates, enrolment, setup
+from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network, SiteFolder, host_kind, task_from_text, task_text, write_toml
 from fedlsa.network.site import policy
 
@@ -91,7 +91,7 @@ def test_a_secret_is_never_open_not_even_while_it_is_empty(tmp_path, monkeypatch
     try:
         network = setup.init(tmp_path / "net", 1, "127.0.0.1")
         site = setup.enrol(network, network.bundle("site-1"), tmp_path / "site")
-        enrolment.enrol_site(site.folder, new_key=True)
+        setup.enrol_site(site.folder, new_key=True)
         again = certificates.fingerprint(site.certificate.read_bytes())
         setup.approve(network.folder, site.certificate, again, renew=True)
     finally:
@@ -153,7 +153,7 @@ def test_certificates_last_as_documented(made):
 )
 def test_a_task_goes_through_the_network_and_the_bundle_unchanged(task, tmp_path):
     network = setup.init(tmp_path / "net", ["lisbon", "oslo-2"], "192.0.2.7", 4711, task=task)
-    site = enrolment.enrol_site(network.bundle("oslo-2"))
+    site = setup.enrol_site(network.bundle("oslo-2"))
     again = Network.load(tmp_path / "net")
     assert again == network
     assert task_text(again.task) == task_text(site.task) == task_text(task)
@@ -204,7 +204,7 @@ def test_what_fails_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
     def fail(of):
         raise NetworkError("the power is off")
 
-    monkeypatch.setattr(enrolment, "pages", fail)
+    monkeypatch.setattr(setup, "pages", fail)
     with pytest.raises(NetworkError, match="the power is off"):
         setup.init(tmp_path / "net", 2, "localhost")
     assert list(tmp_path.iterdir()) == []
@@ -243,7 +243,7 @@ def test_a_folder_that_is_none_or_damaged_or_newer_is_named(network, tmp_path):
 @pytest.mark.parametrize("name", ["ca.pem", "signing.pem"])
 def test_a_folder_in_which_a_key_was_exchanged_is_not_read(name, network, bundle, tmp_path):
     other = setup.init(tmp_path / "other", 3, "fl.example.org", task=fl.Regression("charges"))
-    site = enrolment.enrol_site(bundle)
+    site = setup.enrol_site(bundle)
     for where in (site, network):
         shutil.copy(other.folder / name, where.folder / name)
         with pytest.raises(NetworkError, match=r"are those of network .*, not of"):
@@ -290,14 +290,14 @@ def test_sites_come_and_go_and_the_last_one_stays(network, tmp_path):
 
 
 def test_a_bundle_unpacks_once_and_again_without_a_change(bundle):
-    site = enrolment.enrol_site(bundle)
+    site = setup.enrol_site(bundle)
     assert site.folder == bundle.with_suffix("")
     sent = {"site.toml", "ca.pem", "signing.pem"}
     own = {"site.key", "mask.key", "site-1.pem", "policy.toml", "fedlsa-site.service", "README.md"}
     assert {p.name for p in site.folder.iterdir()} == sent | own
     site.policy.write_text("# ours\n")
     before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in site.folder.iterdir()}
-    assert enrolment.enrol_site(bundle) == enrolment.enrol_site(site.folder) == SiteFolder.load(site.folder) == site
+    assert setup.enrol_site(bundle) == setup.enrol_site(site.folder) == SiteFolder.load(site.folder) == site
     assert {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in site.folder.iterdir()} == before
     assert sorted(p.name for p in bundle.parent.iterdir()) == ["site-1", "site-1.toml"]
 
@@ -306,20 +306,20 @@ def test_a_bundle_does_not_unpack_over_what_is_not_its_site(network, bundle, tmp
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear")
     with pytest.raises(NetworkError, match="not a site's folder"):
-        enrolment.enrol_site(bundle, tmp_path / "mine")
+        setup.enrol_site(bundle, tmp_path / "mine")
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["diary.txt"]
-    site = enrolment.enrol_site(bundle)
+    site = setup.enrol_site(bundle)
     before = files(site.folder)
     with pytest.raises(NetworkError, match="another site, network or task"):
-        enrolment.enrol_site(network.bundle("site-2"), site.folder)
+        setup.enrol_site(network.bundle("site-2"), site.folder)
     assert files(site.folder) == before
 
 
 @pytest.mark.parametrize("name", ["site.key", "mask.key"])
 def test_a_site_s_key_that_others_may_read_is_refused(name, bundle):
-    site = enrolment.enrol_site(bundle)
+    site = setup.enrol_site(bundle)
     (site.folder / name).chmod(0o604)
-    for refused in (SiteFolder.load, enrolment.enrol_site):
+    for refused in (SiteFolder.load, setup.enrol_site):
         with pytest.raises(NetworkError, match=rf"{name} must be closed to others"):
             refused(site.folder)
 
@@ -330,7 +330,7 @@ def test_a_bundle_read_on_its_way_gives_nothing(network, bundle, tmp_path):
     content = bundle.read_text()
     assert "PRIVATE" not in content
     assert not any(secret in content for secret in secrets)
-    thief, site = (enrolment.enrol_site(bundle, tmp_path / who) for who in ("thief", "hospital"))
+    thief, site = (setup.enrol_site(bundle, tmp_path / who) for who in ("thief", "hospital"))
     assert thief.key.read_bytes() != site.key.read_bytes()
     assert thief.mask_key.read_bytes() != site.mask_key.read_bytes()
     read_over_the_telephone = certificates.fingerprint(site.certificate.read_bytes())
@@ -368,7 +368,7 @@ def test_a_bundle_that_was_tampered_with_is_refused_and_nothing_is_written(attac
     change(entries)
     bundle.write_text(write_toml(entries))
     with pytest.raises(NetworkError, match=what):
-        enrolment.enrol_site(bundle)
+        setup.enrol_site(bundle)
     assert [p.name for p in bundle.parent.iterdir()] == ["site-1.toml"]
 
 
@@ -378,7 +378,7 @@ def test_a_bundle_brings_no_command_and_no_policy(network, bundle):
     task = fl.Regression(evil, columns=[evil])
     more = {"policy": "least_sites = 1", "SERVICE": evil, "task": task_text(task)}
     bundle.write_text(write_toml(tomllib.loads(bundle.read_text()) | more))
-    site = enrolment.enrol_site(bundle)
+    site = setup.enrol_site(bundle)
     assert site.task == task
     for path in (site.folder / "README.md", site.folder / "fedlsa-site.service"):
         assert not [line for line in path.read_text().splitlines() if line.strip().startswith("curl")]
@@ -392,14 +392,14 @@ def test_a_bundle_that_is_none_is_refused(bundle, tmp_path):
     for content in (b"", b"hello", b"\xff\xfe", whole[:200], whole + b"\0", deep, huge):
         bundle.write_bytes(content)
         with pytest.raises(NetworkError, match="damaged"):
-            enrolment.enrol_site(bundle)
+            setup.enrol_site(bundle)
     bundle.write_bytes(b"#" * 2**21)
     with pytest.raises(NetworkError, match="at most 1048576 bytes"):
-        enrolment.enrol_site(bundle)
+        setup.enrol_site(bundle)
     with pytest.raises(NetworkError, match=r"cannot read .*none.toml"):
-        enrolment.enrol_site(tmp_path / "none.toml")
+        setup.enrol_site(tmp_path / "none.toml")
     with pytest.raises(NetworkError, match="not a site's folder"):
-        enrolment.enrol_site(tmp_path)
+        setup.enrol_site(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", 'é " \\ \x7f \n\t\x00 \'\'\' """', "\u2028 \U0001f600", "# [x]"])
@@ -418,21 +418,21 @@ def test_the_name_of_a_bundle_cannot_add_entries_to_a_service(bundle):
     evil = bundle.with_name("x\nExecStartPre=curl evil\n.toml")
     bundle.rename(evil)
     with pytest.raises(ArgumentError, match="no control characters"):
-        enrolment.enrol_site(evil)
+        setup.enrol_site(evil)
     assert [p.name for p in evil.parent.iterdir()] == [evil.name]
 
 
 def test_no_service_runs_as_root(made, monkeypatch):
     assert "User=root" not in (made.folder / "fedlsa-coordinator.service").read_text()
-    monkeypatch.setattr(enrolment.os, "geteuid", lambda: 0)
-    assert "User=fedlsa\n" in enrolment.pages(made)["fedlsa-coordinator.service"]
-    monkeypatch.setattr(enrolment.os, "geteuid", lambda: 1234)
+    monkeypatch.setattr(setup.os, "geteuid", lambda: 0)
+    assert "User=fedlsa\n" in setup.pages(made)["fedlsa-coordinator.service"]
+    monkeypatch.setattr(setup.os, "geteuid", lambda: 1234)
     monkeypatch.setenv("LOGNAME", "somebody")
-    assert "User=somebody\n" in enrolment.pages(made)["fedlsa-coordinator.service"]
+    assert "User=somebody\n" in setup.pages(made)["fedlsa-coordinator.service"]
 
 
 def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
-    network, site = made, enrolment.enrol_site(bundle)
+    network, site = made, setup.enrol_site(bundle)
     for path in (network.folder / "fedlsa-coordinator.service", site.folder / "fedlsa-site.service"):
         unit = configparser.ConfigParser(interpolation=None, strict=False)  # some entries of systemd come twice
         unit.optionxform = str
@@ -449,7 +449,7 @@ def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
 
 def test_a_unit_quotes_what_systemd_would_read_otherwise():
     odd = Network(Path('a "b" 100%'), "0" * 32, "h", ("s",), fl.Regression("y"))
-    unit = enrolment.pages(odd)[odd.SERVICE]
+    unit = setup.pages(odd)[odd.SERVICE]
     assert r'network serve "a \"b\" 100%%"' in unit
 
 
@@ -457,7 +457,7 @@ def test_the_command_line_loads_neither_grpc_nor_cryptography_and_no_other_carri
     script = """if True:
         import sys, fedlsa.cli.network_command
         assert not {"grpc", "cryptography"} & set(sys.modules)
-        import fedlsa.network.coordinator.serving, fedlsa.network.site.join
+        import fedlsa.network.coordinator.commands, fedlsa.network.site.join
         assert not {"nvflare", "fedlsa_nvflare"} & set(sys.modules)
     """
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -8,8 +8,8 @@ from fedlsa.errors import NetworkError
 from fedlsa.installation import __version__
 from fedlsa.network import processes
 from fedlsa.network.carriers import grpc_carrier, grpc_site
+from fedlsa.network.coordinator.commands import carry
 from fedlsa.network.coordinator.runs import RunFolder
-from fedlsa.network.coordinator.serving import carry
 from fedlsa.network.folder import setup
 from fedlsa.network.protocol.codec import VERSION
 from fedlsa.network.protocol.run_settings import StartOptions

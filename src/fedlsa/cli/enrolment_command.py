@@ -71,8 +71,8 @@ def init(
 
 
 def _name_service_user(of: Any) -> None:
-    user = _setup().enrolment.service_user()
-    if user == _setup().enrolment.SERVICE_USER:
+    user = _setup().service_user()
+    if user == _setup().SERVICE_USER:
         print(
             f"its service, {of.SERVICE}, runs as the user {user} and never as root: make that user, and the folder its"
         )
@@ -87,7 +87,7 @@ def enrol(
     """At a site: make its keys, which never leave, and its certificate, which the coordinator approves."""
     setup = _setup()
     here = Path(bundle.stem) if folder is None and bundle.is_file() else folder
-    site = setup.enrolment.enrol_site(bundle, here, new_key=new_key)
+    site = setup.enrol_site(bundle, here, new_key=new_key)
     certificate = site.certificate.read_bytes()
     print(f"the keys of {site.name} are in {site.folder}: nobody else needs them, not even the coordinator")
     _name_service_user(site)

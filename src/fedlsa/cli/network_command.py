@@ -17,7 +17,7 @@ from ..network import audit as audit_log
 from ..network.coordinator import runs
 from ..network.disk import write_json
 from ..network.folder.config import Network, SiteFolder
-from ..network.pages.page_state import PagePlace
+from ..network.pages import PagePlace
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
 from ..network.site import ledger as site_ledger
 from ..network.site import policy
@@ -188,10 +188,10 @@ def serve(
     carrier: str | None = CARRIER,
 ) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
-    from ..network.coordinator import serving
+    from ..network.coordinator import commands
 
     page = None if no_page else PagePlace(page_port, page_address)
-    serving.serve(folder, page=page, carrier=carrier, say=say)
+    commands.serve(folder, page=page, carrier=carrier, say=say)
 
 
 @network.command(examples=RUN_EXAMPLES)

@@ -24,10 +24,8 @@ from ..errors import NetworkError
 from ..files import reason
 from ..fitting import Regression
 from ..problems import from_observations
-from .coordinator.commands import outcome
-from .coordinator.run_summary import line
-from .coordinator.runs import RunFolder, amount, balance
-from .coordinator.serving import SERVED
+from .coordinator.commands import SERVED, outcome
+from .coordinator.runs import RunFolder, amount, balance, line
 from .folder.setup import enrol, init
 from .processes import Child, free_port, interrupted_by_signals, is_held
 from .protocol.run_settings import StartOptions

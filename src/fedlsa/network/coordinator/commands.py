@@ -1,22 +1,326 @@
-"""The coordinator's commands: make a run and watch it, its status, its end, its result (serve: serving.py)."""
+"""The coordinator's commands: serve a network, make a run and watch it, its status, its end, its result.
+
+Serving is one process: the carrier that sites connect to, the thread that carries runs, and the page. It holds nothing
+that is not on the disk: killed at any time and started again, it takes a run up where the last stored round left it. An
+error that another attempt would meet again ends the run, and failed.json says why; a full disk or a folder that cannot
+be read now is tried again.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import math
+import os
+import secrets
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...errors import NetworkError
+from ... import files
+from ...errors import FedLSAError, NetworkError, ResultFileError
 from ...fitting.fitted import Fit
-from ..folder.config import Network, certificate_warnings
-from ..processes import interrupted_by_signals, is_held
+from ...threads import small_products
+from .. import audit
+from ..carriers import SignedTransport, installed_carrier
+from ..carriers.grpc_carrier import GrpcCarrier
+from ..folder.certificates import check_site, expires
+from ..folder.config import Network, certificate_warnings, read_file, warn_daily
+from ..pages import CoordinatorState, PagePlace, announce
+from ..processes import bracketed, check_stamp, interrupted_by_signals, is_held, only_one, reporting, until_ended
 from ..protocol.run_settings import StartOptions
-from .run_summary import RunSummary, line
-from .runs import RunFolder, all_runs, chosen
-from .serving import SERVED, served
-from .standard_errors import model_of
+from .agreement import Transport
+from .run_loop import complete_run, model_of
+from .runs import RunFolder, RunSummary, all_runs, chosen, line, unfinished
+
+# What the coordinator's folder says while it is being served: who is approved, and which coordinators went before.
+
+MAX_STARTS = 10_000  # identities that are kept
+Stamp = tuple[int, int, int]
+
+
+class PinnedCertificates:
+    """The approved certificate of each site, read again when a file has changed; safe to be asked very often."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._network: tuple[Stamp, Network] | None = None
+        self._known: dict[str, tuple[Stamp, bytes, datetime]] = {}
+
+    def __call__(self, site: str) -> bytes | None:
+        """The certificate (PEM) of a site that is listed, approved and within its dates; else None."""
+        network = self.network()
+        if site not in network.sites:
+            return None
+        path = network.site_certificate(site)
+        try:
+            stamp = _stamp(path)
+            if self._known.get(site, (None,))[0] != stamp:
+                pem = path.read_bytes()
+                check_site(pem, network.id, site)
+                self._known[site] = stamp, pem, expires(pem)
+        except (FileNotFoundError, FedLSAError):  # none; or damaged, of another name or authority, not valid today
+            return None
+        _, certificate, end = self._known[site]
+        return certificate if datetime.now(UTC) <= end else None
+
+    def identity_files(self) -> tuple[bytes, bytes, bytes]:
+        """The server's key and certificate, and all certificates that may come in; the authority's is there so that
+        those of sites that an older program had certified are refused by name, and not without a word."""
+        network = self.network()
+        approved = (self(site) for site in network.sites)
+        trusted = b"".join([network.ca.read_bytes(), *(pem for pem in approved if pem is not None)])
+        return network.key.read_bytes(), network.certificate.read_bytes(), trusted
+
+    def network(self) -> Network:
+        """The network as its file says now."""
+        stamp = _stamp(self.folder / Network.FILE)
+        if self._network is None or self._network[0] != stamp:
+            self._network = stamp, Network.load(self.folder)
+        return self._network[1]
+
+
+def _stamp(path: Path) -> Stamp:
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class Lineage:
+    """Every start of a coordinator has an identity of its own, and its folder keeps those of all before it.
+
+    A site remembers whom it was with last, and asks a coordinator whether it knows that one. A restart does; a second
+    coordinator that was started from a copy of the folder does not know the other's later starts, and is noticed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.identity = secrets.token_hex(8)
+        before = read_file(path).decode("ascii", "replace").split()[-MAX_STARTS:] if path.exists() else []
+        self.before = frozenset(before)
+        files.write(path, "\n".join([*before, self.identity]).encode(), "the list of coordinators")
+
+    def knows(self, identity: str) -> bool:
+        """Whether this coordinator follows on one of that identity; an empty one is nobody's."""
+        return not identity or identity == self.identity or identity in self.before
+
+
+SERVED = "serve.pid"  # the file whose lock says that a network is being served
+RUNS_POLL = 0.2  # seconds between looks for a new run
+MAX_WAIT = 30.0  # seconds between attempts: they double
+MAX_TRIES = 5  # attempts with the same unforeseen error before a run is given up
+ALARM_SECONDS = 60.0  # in which a site raises one alarm at most
+MAX_CONNECTIONS, OWN_FILES = 4096, 256  # of strangers and sites together; files that this process keeps for itself
+
+
+class CoordinatorService:
+    """A coordinator that serves from its beginning until `end`; carrier : as in `serve`."""
+
+    def __init__(self, folder: Path | str, *, carrier: str | None = None, say: Callable[[str], None] = print) -> None:
+        self.network = Network.load(folder)
+        self.folder, self.say = self.network.folder.resolve(), say
+        self.pinned = PinnedCertificates(self.folder)
+        self._ended = threading.Event()
+        self._alarms: dict[str, float] = {}
+        if carrier is None:
+            self.carrier: Any = self._grpc()
+        else:
+            module, place = installed_carrier(carrier)
+            self.carrier = module.open_coordinator(self.network, place, say)
+        self.thread = threading.Thread(target=self._carry_runs, name="runs", daemon=True)
+        self.thread.start()
+
+    def _grpc(self) -> GrpcCarrier:
+        lineage = Lineage(self.folder / "coordinators")
+        return GrpcCarrier(
+            f"{bracketed(listening(self.network.host))}:{self.network.port}",
+            self.pinned.identity_files,
+            self.pinned,
+            identity=lineage.identity,
+            knows=lineage.knows,
+            connections=connections(),
+            say=self.say,
+            alarm=self._alarm,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether runs are being carried."""
+        return self.thread.is_alive()
+
+    def check(self) -> None:
+        """Raise where a part of this process has died, so that it ends and a service manager starts it again."""
+        if not self.alive:
+            raise NetworkError("the thread that carries runs has died; start the coordinator again")
+
+    def missing(self) -> str:
+        """Whom the coordinator waits for, in a sentence."""
+        network, here = self.pinned.network(), set(self.carrier.present())
+        away = [site for site in network.sites if site not in here]
+        asked = [site for site in away if not network.site_certificate(site).exists()]
+        if not away:
+            return "all sites are here"
+        approve = f"; not approved yet: {', '.join(asked)} (fedlsa network approve)" if asked else ""
+        return f"waiting for {', '.join(away)}{approve}"
+
+    def end(self) -> None:
+        """Stop serving; a run that is not over goes on when the network is served again."""
+        self._ended.set()
+        self.carrier.close()
+
+    def _carry_runs(self) -> None:
+        attempts = Attempts(self.say)
+        while not self._ended.is_set():
+            run = None
+            try:
+                network = self.pinned.network()
+                run = unfinished(network)
+                if run is None:
+                    self._ended.wait(RUNS_POLL)
+                else:
+                    carry(network, run, SignedTransport(self.carrier, network, run.name))
+                attempts = Attempts(self.say)
+            except Exception as error:  # whatever the disk does, the run on it is taken up again
+                self._ended.wait(attempts.after(error, run))
+
+    def _alarm(self, site: str, text: str) -> None:
+        """Into the events of the run, where a person looks; from a thread of its own, for the loop must not wait."""
+        if time.monotonic() - self._alarms.get(site, -ALARM_SECONDS) >= ALARM_SECONDS:
+            self._alarms[site] = time.monotonic()
+            threading.Thread(target=self._note_alarm, args=(site, text), name="alarm", daemon=True).start()
+
+    def _note_alarm(self, site: str, text: str) -> None:
+        with suppress(FedLSAError, OSError):
+            run = unfinished(self.network)
+            if run is None:
+                audit.note(self.folder, "alarm", site=site, text=text)
+            else:
+                run.note("alarm", site=site, text=text)
+
+
+@small_products
+def carry(network: Network, run: RunFolder, transport: Transport) -> None:
+    """Carry one run on; an error that another attempt would meet again ends it."""
+    try:
+        check_stamp(run.name, run.read("version.json"))
+        complete_run(network, run, transport)
+    except (FedLSAError, ValueError, ArithmeticError) as error:
+        if may_pass(error):
+            raise
+        run.fail(str(error) if isinstance(error, FedLSAError) else f"{type(error).__name__}: {error}")
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether another attempt may not meet this error: the disk refused. A damaged file stays damaged."""
+    if isinstance(error, ResultFileError):
+        return isinstance(error.__cause__, OSError)
+    return isinstance(error, OSError) or (isinstance(error, NetworkError) and isinstance(error.__cause__, OSError))
+
+
+@dataclass
+class Attempts:
+    """How often in a row the same trouble was met at the same place of a run."""
+
+    say: Callable[[str], None]
+    last: tuple[str, bytes | None] = ("", None)
+    count: int = 0
+
+    def after(self, error: Exception, run: RunFolder | None) -> float:
+        """Say what the trouble is, once; the seconds to wait. A run is given up where trying again does not help."""
+        text, place = f"{type(error).__name__}: {error}", None
+        if run is not None:
+            with suppress(FedLSAError):
+                place = run.stored()
+        self.count = self.count + 1 if (text, place) == self.last else 1
+        self.last = text, place
+        known = may_pass(error) or isinstance(error, FedLSAError)
+        if self.count == 1 or (not known and self.count <= MAX_TRIES):
+            self.say(f"{text}; trying again" if known else "".join(traceback.format_exception(error)))
+        if not may_pass(error) and run is not None and self.count >= MAX_TRIES:
+            with suppress(OSError, FedLSAError):  # then the next attempt says it
+                run.fail(f"the same error {self.count} times in a row: {text}")
+        return min(0.5 * 2.0 ** min(self.count, 10), MAX_WAIT)
+
+
+def connections() -> int:
+    """How many connections may be open at once: as many as this process may have files, less its own."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    may, could = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard))
+    wanted = int(min(MAX_CONNECTIONS + OWN_FILES, could))
+    if may < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(64, min(MAX_CONNECTIONS, int(max(min(may, 2**31), wanted)) - OWN_FILES))
+
+
+def listening(host: str) -> str:
+    """The address to listen on: loopback for loopback, else all, since a host's public name need not be its own."""
+    try:
+        at = ipaddress.ip_address("127.0.0.1" if host.lower() == "localhost" else host)
+    except ValueError:  # a name
+        return "0.0.0.0"
+    if at.is_loopback:
+        return str(at)
+    return "::" if at.version == 6 else "0.0.0.0"
+
+
+@contextmanager
+def served(
+    folder: Path | str,
+    *,
+    page: PagePlace | None = PagePlace(),  # noqa: B008  immutable
+    carrier: str | None = None,
+    say: Callable[[str], None] = print,
+) -> Iterator[Callable[[], None]]:
+    """Serve a network while the block lasts, which calls what it is given now and then.
+
+    page : where the live page is shown, by default at the port that init chose, on loopback; None: nowhere
+    carrier : NAME:PLACE, one that is installed beside fedlsa; sites are then reached through it, not at our own port
+    """
+    network = Network.load(folder)
+    resolved = network.folder.resolve()
+    report = reporting(resolved / "logs" / "serve.log", say)
+    with only_one(resolved / SERVED, "this network is being served already"):
+        where = f"over {carrier}" if carrier else f"at {bracketed(network.host)}:{network.port}"
+        report(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
+        warn = warn_daily(network, report)
+        service, shown, missing = CoordinatorService(resolved, carrier=carrier, say=report), None, ""
+
+        def poll() -> None:
+            nonlocal missing
+            service.check()
+            warn()
+            before, missing = missing, service.missing()
+            if missing != before:
+                report(missing)
+
+        try:
+            if page is not None:
+                port = network.page_port if page.port is None else page.port
+                state = CoordinatorState(network, service.carrier.present, lambda: service.alive)
+                shown = announce(lambda: state.show(port, page.address), report)
+            report("ready: sites can join, runs can start")
+            poll()
+            yield poll
+        finally:
+            service.end()
+            if shown is not None:
+                shown.close()
+    report("the coordinator has ended; a run that is not over goes on when it is served again")
+
+
+def serve(folder: Path | str, **how: Any) -> None:
+    """Run the coordinator until Ctrl-C or SIGTERM; how : see `served`."""
+    with served(folder, **how) as poll:
+        until_ended(poll)
+
+
+# The other commands.
 
 
 def run(

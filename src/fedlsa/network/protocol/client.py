@@ -2,7 +2,7 @@
 
 The acknowledgement protocol, which keeps sum_c w_c xi_c = 0 whatever the wire does. A site keeps xi, the number of the
 last round it answered, and what it sent. It does not correct xi when it answers: it cannot know whether the answer will
-be averaged. Every order brings the entries of the run's transcript (transcript.py) that its sites may not know, what
+be averaged. Every order brings the entries of the run's transcript (messages.py) that its sites may not know, what
 was really averaged, to all sites the same. Only where an entry is about the very order that the site holds an answer
 to, it does xi <- xi + gain (mean - sent). So a reply that was lost, late, refused or not averaged never moves xi, and
 one that was averaged moves it exactly once, even if site or server were dead in between: the site stores its state
@@ -25,9 +25,22 @@ from msgspec.structs import replace
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
 from .codec import Struct
-from .messages import Continued, Finish, Finished, Refusal, Reply, Share, Work, mark
+from .messages import (
+    ORIGIN,
+    Average,
+    Continued,
+    Finish,
+    Finished,
+    Refusal,
+    Reply,
+    Share,
+    Work,
+    digest_of_mean,
+    extend,
+    from_row,
+    mark,
+)
 from .ring import MAX_ENTRY, MAX_THETA, VECTORS, Coding, Noise, encode, masked, to_integers, to_share, within
-from .transcript import ORIGIN, Average, digest_of_mean, extend, from_row
 
 # (theta, xi, eta, steps, label) -> theta_hat, all vectors (d,); what is drawn is a function of the order's label
 LocalSteps = Callable[[Floats, Floats, float, int, bytes], Floats]

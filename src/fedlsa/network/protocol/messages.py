@@ -5,14 +5,17 @@
 
 Every vector that leaves a site is a share (ring.py): with secure aggregation it says nothing by itself, and the server
 learns the sum over the sites of the order. All sites of a sum get the same order. Its digest and the head of the run's
-transcript (transcript.py) label their masks: sites that are told different things have masks that do not cancel.
+transcript label their masks: sites that are told different things have masks that do not cancel.
 An answer bears the receipt of the site's ledger, a text of the site's own that the server keeps for it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError
@@ -20,7 +23,65 @@ from .agreed_design import AgreedDesign
 from .codec import Bytes, Integers, Message, encode
 from .ring import Limbs
 from .run_settings import RunTerms
-from .transcript import DIGEST
+
+# What was averaged in a run, as one chain of hashes that all its sites hold: masks are bound to its head.
+#
+# An exact sum hides a site only if all sites of the sum have the same past, for an answer depends on the control
+# variate, and that on what was averaged before. A coordinator that tells one site of a round that nobody else took part
+# in would steer this site's control variate alone, and read its own part from the next sums. So every site folds every
+# average of a run (its generation of control variates) into a chain, those in which it took no part too, and the label
+# of a mask holds the chain's head: sites whose pasts differ have masks that do not cancel, and the sum is noise.
+#
+# An entry is what all must agree on: the round, the digest of its order (theta, step size, sites, weights), the digest
+# of the mean that came of it, and who was averaged, a bit for each site of the run. Its row of bytes is what is hashed.
+
+DIGEST = 32  # bytes of a SHA-256
+FIXED = 8 + 2 * DIGEST  # bytes of an entry before the bits of its sites
+ORIGIN = bytes(DIGEST)  # the head before the first entry
+
+
+class Average(NamedTuple):
+    """One average. order, mean : digests of its order, and of the theta that came of it; sites : who was averaged."""
+
+    round: int
+    order: bytes
+    mean: bytes
+    sites: tuple[str, ...]
+
+
+def width(sites: int) -> int:
+    """Bytes of an entry in a run of so many sites."""
+    return FIXED + (sites + 7) // 8
+
+
+def to_row(entry: Average, sites: Sequence[str]) -> Bytes:
+    """The bytes of an entry; sites : all of the run, in one order."""
+    fixed = entry.round.to_bytes(8, "big") + entry.order + entry.mean
+    return np.append(np.frombuffer(fixed, np.uint8), np.packbits(np.isin(list(sites), list(entry.sites))))
+
+
+def from_row(row: Bytes, sites: Sequence[str]) -> Average:
+    """The entry of a row; one of another run is a MessageError."""
+    if len(row) != width(len(sites)):
+        raise MessageError(f"'entries' must have {width(len(sites))} bytes each; got {len(row)}")
+    content, bits = row[:FIXED].tobytes(), np.unpackbits(row[FIXED:])
+    if bits[len(sites) :].any():
+        raise MessageError("'entries' must be about the sites of the run; one is not")
+    members = tuple(site for site, there in zip(sites, bits[: len(sites)], strict=True) if there)
+    return Average(int.from_bytes(content[:8], "big"), content[8:40], content[40:], members)
+
+
+def extend(head: bytes, row: Bytes) -> bytes:
+    """The head after one more entry."""
+    return hashlib.sha256(head + row.tobytes()).digest()
+
+
+def digest_of_mean(mean: Floats) -> bytes:
+    """Of a vector (d,), to the bit."""
+    return hashlib.sha256(mean.astype("<f8").tobytes()).digest()
+
+
+# The messages.
 
 Share = Annotated[Limbs, "n", "limbs"]
 
@@ -138,7 +199,7 @@ class Continued(Summed, frozen=True):
     """Base of orders of a run that has begun: what was averaged since the sites of the sum were last told.
 
     generation : of all control variates of the run, and of its transcript; a new one begins at xi = 0
-    entries : (k, bytes), those of the transcript (transcript.py) after the first `since`; base : the head before them
+    entries : (k, bytes), those of the transcript after the first `since`; base : the head before them
     marks : (m,), of the answer that was last averaged of each site, 0 if none
     rounds, means : (n,) and (n, d), the theta that came of those averages, for sites that correct xi with it
     """

@@ -37,7 +37,7 @@ def plain_name(argument: str, value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """What a run is asked for: fedlsa.network.coordinator.commands.start(folder, options, detach=False).
+    """What a run is asked for: fedlsa.network.coordinator.commands.run(folder, options).
 
     epsilon : the accuracy, from which a plan follows; or by hand step_size, local_steps and rounds (Scaffnew
         communicates with probability 1 / local_steps)

@@ -38,10 +38,23 @@ from ...checks import Floats
 from ...errors import ArgumentError, MessageError
 from ...sampling import IID
 from .codec import Bytes, Flags, Integers, MalformedError, Struct, encode, printable, zeros
-from .messages import Answer, Finish, Refusal, Reply, Work, mark
+from .messages import (
+    DIGEST,
+    ORIGIN,
+    Answer,
+    Average,
+    Finish,
+    Refusal,
+    Reply,
+    Work,
+    digest_of_mean,
+    extend,
+    mark,
+    to_row,
+    width,
+)
 from .ring import MAX_THETA, Limbs, add, from_share, shortening, to_floats
 from .run_settings import RunSettings
-from .transcript import DIGEST, ORIGIN, Average, digest_of_mean, extend, to_row, width
 
 DOWN_MESSAGES, DOWN_BYTES, UP_MESSAGES, UP_BYTES = range(4)  # columns of `traffic`
 REMEMBERED = 5  # rounds whose median sizes bound the next one
@@ -79,7 +92,7 @@ class ServerState(Struct, frozen=True):
 
     opened : the last round ever opened; averages : how many were averaged (t); attempts : rounds in vain since the last
     generation : of all control variates; acked, acked_mean, acked_mark : what was last averaged of each site in it
-    entries, heads : (k, bytes) and (k, 32), the transcript of this generation (transcript.py) and its head after each
+    entries, heads : (k, bytes) and (k, 32), the transcript of this generation (messages.py) and its head after each
     known : (N,), how many of them each site has folded in, as its answers say
     missed, refused, strikes : counts of rounds missed in a row, answers not taken, answers against the protocol
     gone, aside : sites that are away for good until they return, and those that are asked no more

@@ -13,8 +13,7 @@ from ...errors import NetworkError
 from ..carriers import SignedSite, installed_carrier
 from ..carriers.grpc_site import SiteKeys, SiteLink
 from ..folder.config import SiteFolder, warn_daily
-from ..pages.page_state import PagePlace, announce
-from ..pages.site_state import SiteState
+from ..pages import PagePlace, SiteState, announce
 from ..processes import bracketed, only_one, reporting, until_ended
 from .facts import check
 from .ledger import copy_place, sole_folder
