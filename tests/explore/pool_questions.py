@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 
 from fedlsa.errors import ArgumentError
@@ -67,10 +68,11 @@ def until(path, go):
     return os.getpid()
 
 
-def noted():
-    """Says in the file that the environment names that this process has loaded."""
-    with open(os.environ["FEDLSA_TEST_LOADED"], "a") as file:
-        file.write(f"{os.getpid()}\n")
+def loaded():
+    """The modules of this process, and the threads of its BLAS."""
+    from threadpoolctl import threadpool_info
+
+    return list(sys.modules), max(library["num_threads"] for library in threadpool_info())
 
 
 def counted_once(path, go):

@@ -11,12 +11,10 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import PrecisionError
-from fedlsa.explore import answers, method_map
-from fedlsa.explore.answers import Question
-from fedlsa.explore.method_map import STEP_SIZES, MapCell
+from fedlsa.explore import answers
+from fedlsa.explore.answers import STEP_SIZES, MapCell, Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
-from fedlsa.explore.pool import Pool
-from fedlsa.explore.pool_worker import PoolJob, Unfinished, Waiting
+from fedlsa.explore.pool import Pool, PoolJob, Unfinished, Waiting
 
 S = PageSettings(agents=2, rounds=5, noise=0.3)
 Q = answers.map_question(Question.of(S))
@@ -24,7 +22,7 @@ Q = answers.map_question(Question.of(S))
 
 @pytest.mark.parametrize("steps", [1, 30])
 def test_cells_are_exact_errors_and_the_best_is_the_smallest_of_the_stable(steps):
-    row, problem = method_map.map_row(Q, steps), Q.problem()
+    row, problem = answers.map_row(Q, steps), Q.problem()
     assert len(row) == len(STEP_SIZES)
     edge = 0
     for eta, cell in zip(STEP_SIZES, row, strict=True):
@@ -50,8 +48,8 @@ def test_a_method_that_is_refused_says_why_and_the_others_go_on(monkeypatch):
             raise PrecisionError("rounding hides it")
         return {"data_vars": {"mse": ((), np.array([1.0, 0.5]))}}
 
-    monkeypatch.setattr(method_map, "exact_record", refusing)
-    row = method_map.map_row(Q, 3)
+    monkeypatch.setattr("fedlsa.theory.exact_curves.exact_record", refusing)
+    row = answers.map_row(Q, 3)
     assert all(c.why == "SCAFFLSA: rounding hides it" and set(c.errors) == {"FedLSA", "Scaffnew"} for c in row)
     assert row[0].best == "FedLSA"
 
@@ -59,7 +57,7 @@ def test_a_method_that_is_refused_says_why_and_the_others_go_on(monkeypatch):
 def test_cells_are_said_in_words():
     refused, unstable = MapCell({}, why="FedLSA: too long"), MapCell(dict.fromkeys(METHODS, 1e9))
     best = MapCell({"FedLSA": 0.5, "SCAFFLSA": 0.01}, "SCAFFLSA")
-    cells = method_map.row_data((best, refused, unstable, *[best] * (len(STEP_SIZES) - 3)), 100)
+    cells = answers.row_data((best, refused, unstable, *[best] * (len(STEP_SIZES) - 3)), 100)
     assert [cell[0] for cell in cells[:3]] == ["SCAFFLSA", "refused", "unstable"]
     assert cells[0][1:] == [-2.0, "Step size 0.001, 100 local steps: SCAFFLSA is best (FedLSA 0.5, SCAFFLSA 0.01)."]
     assert cells[1][2].endswith("refused. FedLSA: too long")
@@ -67,14 +65,14 @@ def test_cells_are_said_in_words():
 
 
 def test_a_row_that_takes_too_long_is_left_out_and_says_so(monkeypatch):
-    monkeypatch.setattr(method_map, "ROW_SECONDS", -1.0)
-    cells = method_map.row_data(method_map.map_row(Q, 10), 10)
+    monkeypatch.setattr(answers, "ROW_SECONDS", -1.0)
+    cells = answers.row_data(answers.map_row(Q, 10), 10)
     assert {cell[0] for cell in cells} == {"refused"}
     assert all("Draw the map again and it is tried again" in cell[2] for cell in cells)
 
 
 def test_a_row_with_gaps_is_shown_and_computed_again_when_it_is_asked_for_again():
-    pool, replies, call = Pool(quick=0, long=0), queue.SimpleQueue(), (method_map.map_row, (Q, 10))
+    pool, replies, call = Pool(quick=0, long=0), queue.SimpleQueue(), (answers.map_row, (Q, 10))
     try:
         for row, remembered in ((Unfinished(("a gap",)), False), (("whole",), True)):
             worker = SimpleNamespace(job=PoolJob(call, [Waiting(0, None, replies)]))
@@ -87,9 +85,9 @@ def test_a_row_with_gaps_is_shown_and_computed_again_when_it_is_asked_for_again(
 
 def test_a_row_is_given_up_by_the_time_of_the_processor_and_not_of_the_clock(monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: pytest.fail("a busy machine is no reason"))
-    assert type(method_map.map_row(Q, 10)) is tuple
-    monkeypatch.setattr(method_map, "ROW_SECONDS", -1.0)
-    assert type(method_map.map_row(Q, 10)) is Unfinished
+    assert type(answers.map_row(Q, 10)) is tuple
+    monkeypatch.setattr(answers, "ROW_SECONDS", -1.0)
+    assert type(answers.map_row(Q, 10)) is Unfinished
 
 
 def test_the_map_depends_on_the_problem_and_the_rounds_alone():

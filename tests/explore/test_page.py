@@ -20,7 +20,7 @@ from fedlsa.errors import ArgumentError
 from fedlsa.explore import answers, page
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, SETTINGS, PageSettings
-from fedlsa.explore.pool_worker import Progress
+from fedlsa.explore.pool import Progress
 from fedlsa.explore.uploads import Uploads
 from fedlsa.pages.web_server import PageRequest
 
@@ -144,12 +144,10 @@ def test_a_simulation_shows_progress_at_once_and_its_seeds(served):
 
 
 def test_the_map_says_when_rows_ran_out_of_time(served, monkeypatch):
-    from fedlsa.explore import method_map
-
-    monkeypatch.setattr(method_map, "LOCAL_STEPS", (1, 10))
+    monkeypatch.setattr(page, "MAP_STEPS", (1, 10))
     *_, last, _ = lines(served, "map")
     assert last["progress"] == "After 5 rounds of independent observations."
-    monkeypatch.setattr(method_map, "ROW_SECONDS", -1.0)
+    monkeypatch.setattr(answers, "ROW_SECONDS", -1.0)
     *_, last, _ = lines(served, "map")
     assert last["progress"].endswith("Some cells ran out of time: draw the map again to go on.")
     assert "Left out" in last["row"][0][2]

@@ -12,8 +12,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
 from fedlsa.explore import answers, page, words
 from fedlsa.explore.answers import Question
-from fedlsa.explore.page_problem import call, fit_call
-from fedlsa.explore.page_settings import PageSettings, column_name, join_names, split_names
+from fedlsa.explore.page_settings import PageSettings, call, column_name, fit_call, join_names, split_names
 from fedlsa.explore.uploads import Sites
 
 

@@ -17,8 +17,7 @@ import fedlsa as fl
 from fedlsa.explore import answers
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
-from fedlsa.explore.pool import Pool
-from fedlsa.explore.pool_worker import LONG_LANE, QUICK_LANE
+from fedlsa.explore.pool import LONG_LANE, QUICK_LANE, Pool
 
 PATIENCE = 60  # seconds after which a test gives up on another process
 RING = PageSettings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
@@ -126,12 +125,11 @@ def test_of_many_settings_that_a_slider_passes_only_the_last_is_answered(pool, t
     assert all(len(answers_of(p)) <= 1 for p in passed[:-1])  # one may have been answered before the next came
 
 
-def test_a_spare_stands_by_and_takes_the_place_of_a_process_that_is_killed(pool, tmp_path):
-    spare = pool.spare.process.pid
+def test_a_process_that_is_killed_for_a_newer_question_is_replaced_at_once(pool, tmp_path):
     found, pid = begun(pool, tmp_path / "slow", lane=LONG_LANE)
     found.close()
-    assert one(pool, ask.fresh, next(new), lane=LONG_LANE)[1][0] == spare
-    assert pool.spare.process.pid not in (spare, pid)
+    assert one(pool, ask.fresh, next(new), lane=LONG_LANE)[1][0] != pid
+    assert [w.lane for w in pool.workers] == [QUICK_LANE, LONG_LANE]
 
 
 def test_other_topics_and_other_pages_are_left_alone(pool, tmp_path):
@@ -244,21 +242,27 @@ def test_what_runs_for_somebody_else_is_not_computed_twice(pool, tmp_path):
     assert path.read_text() == "begun\n"
 
 
-def test_processes_load_while_no_quick_question_is_open_those_for_quick_ones_first(tmp_path, monkeypatch):
-    loaded, go = tmp_path / "loaded", tmp_path / "go"
-    loaded.write_text("")
-    monkeypatch.setenv("FEDLSA_TEST_LOADED", str(loaded))
-    pool = Pool(quick=1, long=1, warm=ask.noted)
+def test_the_first_process_answers_before_another_one_is_started(monkeypatch):
+    monkeypatch.setattr(Pool, "start_next", lambda self, start=Pool.start_next: self.workers or start(self))
+    pool = Pool(quick=2, long=1)
     try:
-        (quick, long), spare = (w.process.pid for w in pool.workers), pool.spare.process.pid
-        found = pool.ask(("me", "one"), [(ask.until, (str(tmp_path / "begun"), str(go)))])
-        eventually((tmp_path / "begun").exists)
-        assert loaded.read_text().split() == [str(quick)]
-        assert [w.cold for w in (*pool.workers, pool.spare)] == [False, True, True]
-        go.write_text("on")
-        assert [a.value for a in answers_of(found)] == [quick]
-        eventually(lambda: len(loaded.read_text().split()) == 3)
-        assert loaded.read_text().split() == [str(quick), str(long), str(spare)]
+        assert one(pool, ask.double, 2) == ("done", 4)
+        assert [w.lane for w in pool.workers] == [QUICK_LANE]
+        monkeypatch.undo()
+        while len(pool.workers) < 3:
+            pool.start_next()
+        assert [w.lane for w in pool.workers] == [QUICK_LANE, QUICK_LANE, LONG_LANE]
+    finally:
+        pool.close()
+
+
+def test_processes_have_loaded_what_they_need_and_started_no_thread_of_a_library():
+    pool = Pool(quick=1, long=0, modules=answers.NEEDED)
+    try:
+        loaded, threads = one(pool, ask.loaded)[1]
+        assert {*answers.NEEDED, "scipy.linalg"} <= set(loaded)
+        assert not {"pandas", "xarray", "matplotlib"} & set(loaded)  # seconds that curves can do without
+        assert threads == 1
     finally:
         pool.close()
 
@@ -294,7 +298,7 @@ import time
 from fedlsa.explore.pool import Pool
 if __name__ == "__main__":
     pool = Pool(quick=1, long=0)
-    print(*(w.process.pid for w in [*pool.workers, pool.spare]), flush=True)
+    print(*(w.process.pid for w in pool.workers), flush=True)
     time.sleep(600)
 """
 
@@ -304,7 +308,7 @@ def test_processes_end_by_themselves_when_the_page_is_killed(tmp_path):
     page = subprocess.Popen([sys.executable, tmp_path / "alone.py"], stdout=subprocess.PIPE, text=True)
     try:
         pids = [int(word) for word in page.stdout.readline().split()]
-        assert len(pids) == 2  # one that answers, and the spare
+        assert len(pids) == 1
         assert all(alive(pid) for pid in pids)
     finally:
         page.send_signal(signal.SIGKILL)

@@ -10,10 +10,9 @@ import pytest
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths
 from fedlsa.errors import ArgumentError
-from fedlsa.explore.answers import Curve, Question, agents, curve
+from fedlsa.explore.answers import UNSTABLE, Curve, Question, agents, curve, plane_data
 from fedlsa.explore.page_settings import METHODS, PageSettings
 from fedlsa.explore.scene_data import Curves, error_data, known_line, seeds_data
-from fedlsa.explore.scene_plane import UNSTABLE, plane_data
 from fedlsa.figures import agent_plane
 
 BOTH = [fl.FedLSA(0.1, 100), fl.SCAFFLSA(0.1, 100)]

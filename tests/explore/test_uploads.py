@@ -11,8 +11,7 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError
 from fedlsa.explore import uploads as module
-from fedlsa.explore.page_problem import call
-from fedlsa.explore.page_settings import PageSettings
+from fedlsa.explore.page_settings import PageSettings, call
 from fedlsa.explore.uploads import Sites, Uploads
 from fedlsa.explore.words import in_words
 

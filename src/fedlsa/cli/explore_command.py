@@ -12,7 +12,6 @@ from ..errors import ArgumentError
 from ..explore.page_settings import PageSettings
 from ..files import write as write_file
 from .options import FORCE, App, option, switch
-from .outputs import Outputs
 
 EXPLORE_EXAMPLES = (
     "fedlsa explore",
@@ -52,10 +51,12 @@ def explore(
         raise ArgumentError(f"--file must stand with the setting problem=files; got problem={chosen.problem}")
     if save and copy:
         raise ArgumentError("--copy must stand without --save; got both")
-    if copy is not None:
+    if copy is not None or save:
         from ..explore import take
         from ..explore.answers import Question
+        from .outputs import Outputs
 
+    if copy is not None:
         checks.choice(f"the suffix of {str(copy)!r}", copy.suffix, (".py",))
         script = take.copy(Question.of(chosen, tuple(files))).encode()
         saved = Outputs("", force or (copy.is_file() and copy.read_bytes() == script))
@@ -63,9 +64,6 @@ def explore(
         saved.save(copy, lambda path: write_file(path, script, "the script"))
         print(f"saved {copy}; run it with: python {copy}")
     elif save:
-        from ..explore import take
-        from ..explore.answers import Question
-
         q = Question.of(chosen, tuple(files))
         seeds = simulated and chosen.sampling == "iid"
         for path in save:
@@ -75,6 +73,11 @@ def explore(
             saved.save(path, write)
         saved.print_saved()
     else:
+        from ..explore.answers import NEEDED
+        from ..explore.pool import load_ahead
+
+        load_ahead(NEEDED)
+
         from ..explore import page
 
         page.serve(chosen, files, host, port, browser)

@@ -1,37 +1,44 @@
-"""What the page asks for, as functions that a worker runs: curves, limits, paths, simulations and plans."""
+"""What the page asks for, as functions that a worker runs: curves, limits, paths, simulations, plans and the map.
+
+The page's own process loads this file too, to ask: what computes is loaded where it is first called, or ahead of all
+questions (NEEDED) in the processes that answer.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
+from numpy.typing import NDArray
 
-from .. import theory
+from .. import engine, theory
 from ..algorithms import Algorithm
-from ..engine import simulate_grid
-from ..engine.paths import round_paths
-from ..errors import ArgumentError, FedLSAWarning, PrecisionError
-from ..figures.agent_plane import level
+from ..checks import Floats
+from ..errors import ArgumentError, FedLSAError, FedLSAWarning, PrecisionError
 from ..problems import Problem
-from ..theory.planner import Plan
-from .page_problem import Stamps, call, fit_call, stamps
-from .page_settings import METHODS, OF_PROBLEM, SETTINGS, PageSettings
-from .pool_worker import Computation
-from .scene_plane import plane_data
+from .page_settings import METHODS, OF_PROBLEM, SETTINGS, PageSettings, Stamps, call, fit_call, stamps
+from .pool import Computation, Unfinished
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from ..engine.paths import Paths
+
+NEEDED = tuple(f"fedlsa.{name}" for name in ("explore.answers", "theory.stationarity", "figures.agent_plane"))
 
 Progress = Callable[[float, float], None]
 
-ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
 AGENTS = "agents"  # beside methods, by whose names answers are known
+ORDER = (AGENTS, "Scaffnew", "SCAFFLSA", "FedLSA")  # the longest first: two processes are then busy for the same time
 DIGITS = 1e-2  # of a stability limit, relative
 SHOWN = 20  # rounds whose inside is saved, or more if the cursor stands there
 WALKED = 50  # rounds whose inside the page shows at most, if agents are few
@@ -39,6 +46,10 @@ POINTS_SENT = 8000  # of all walks: a tenth of a megabyte
 PARTS = ("start", "drift", "noise")  # of an exact error, which is their sum
 ROUNDING = 1e-20  # of the error at the start: a drift below it is none
 BLOWN_UP = 1e3  # times the error at the start: nobody waits for such a run to come back
+FINE = 20_000  # a walk is sent to this part of the picture's width: finer than a pixel, zoomed in as well
+DRAWN_WIDTHS = 30.0  # of the picture: what ran further is drawn there, in its direction
+MEANS = "Paths are means over the noise: a noisy run scatters about them."
+UNSTABLE = "unstable: the noise grows without limit. Only the means are shown"
 
 
 @dataclass(frozen=True)
@@ -70,44 +81,60 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The error of one method: exact, or the runs where there is no exact curve; bias : ||bias||^2 where predicted."""
+    """The error of one method: exact, or the runs where there is no exact curve; bias : ||bias||^2 where predicted.
+
+    record : what `theory.exact` makes its dataset of
+    """
 
     method: str
-    exact: xr.Dataset | None
+    record: Mapping[str, Mapping[str, Any]] | None
     runs: xr.Dataset | None
     bias: float
+
+    @property
+    def exact(self) -> xr.Dataset | None:
+        """The same as a dataset."""
+        import xarray as xr
+
+        return None if self.record is None else xr.Dataset(**self.record)
+
+    def of(self, name: str) -> Floats:
+        """What the exact curve holds under a name, at the recorded rounds."""
+        assert self.record is not None
+        return np.asarray(self.record["coords"][name] if name == "rounds" else self.record["data_vars"][name][1])
 
     @cached_property
     def end(self) -> tuple[float, dict[str, float]]:
         """The exact error after the last round, and the start, drift and noise of which it is the sum."""
-        assert self.exact is not None
-        mse, *parts = (float(self.exact[name].values[-1]) for name in ("mse", *PARTS))
+        mse, *parts = (float(self.of(name)[-1]) for name in ("mse", *PARTS))
         return mse, dict(zip(PARTS, parts, strict=True))
 
     @cached_property
     def blown_up(self) -> int | None:
         """The first recorded round at which the error is far beyond its start, or not a number."""
-        if self.exact is None:
+        if self.record is None:
             return None
-        mse = self.exact["mse"].values
+        mse = self.of("mse")
         lost = np.flatnonzero(~(mse <= BLOWN_UP * mse[0]))
-        return int(self.exact["rounds"].values[lost[0]]) if len(lost) else None
+        return int(self.of("rounds")[lost[0]]) if len(lost) else None
 
 
 def curve(q: Question, name: str) -> Curve:
     """The exact error of a method (fl.theory.exact), or its simulation along trajectories, where exact curves take
     minutes."""
+    from ..figures.agent_plane import level
+    from ..theory.exact_curves import exact_record
+
     s, p = q.settings, q.problem()
     m = s.method(name)
     if s.sampling == "markov":
         if p.chain is None:
             raise ArgumentError("observations must be independent for sites without a trajectory; got trajectories")
         return Curve(name, None, simulations(q, [name])[0], math.nan)
-    e = theory.exact(p, m, rounds=s.rounds, record=s.record())
+    record = exact_record(p, m, rounds=s.rounds, record=s.record())
     bias = level(p, m, s.order())
-    found = Curve(name, e, None, 0.0 if bias <= ROUNDING * float(e["mse"][0]) else bias)
-    _ = found.end, found.blown_up  # known from here on: the page, which draws at once, need not look
-    return found
+    found = Curve(name, record, None, bias)
+    return replace(found, bias=0.0) if bias <= ROUNDING * float(found.of("mse")[0]) else found
 
 
 @dataclass(frozen=True)
@@ -139,11 +166,13 @@ def simulations(q: Question, names: Sequence[str] = METHODS, progress: Progress 
     how: dict[str, Any] = {"sampling": s.order(), "record": s.record(), "progress": progress}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FedLSAWarning)  # runs that diverge: the page says so itself
-        return simulate_grid(q.problem(), [s.method(n) for n in names], s.rounds, s.seeds, **how)
+        return engine.simulate_grid(q.problem(), [s.method(n) for n in names], s.rounds, s.seeds, **how)
 
 
 def agents(q: Question) -> bytes:
     """Where the agents go, FedLSA beside SCAFFLSA, as JSON for scene.js (`plane_data`)."""
+    from ..engine.paths import round_paths
+
     s, p = q.settings, q.problem()
     methods = replace(s, local_steps=s.used_steps).methods()[:2]
     walks = len(methods) * p.n_agents
@@ -164,6 +193,61 @@ def _settles(p: Problem, m: Algorithm) -> bool:
         return True
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # of a run that diverges
+def plane_data(
+    paths: Sequence[Paths], names: Sequence[str], stable: Mapping[str, bool], unmoved: Problem | None = None
+) -> dict[str, Any]:
+    """Where the agents go, in the plane through theta_star in which their own solutions differ most.
+
+    paths : runs of `fedlsa.engine.paths.round_paths` on one problem; names : of the N agents
+    stable : by method, whether second moments have a limit; where they have none, no end is marked
+    unmoved : the problem before a reader moved solutions, whose plane stays where it is
+    """
+    from ..figures import agent_plane
+
+    runs = agent_plane.checked_paths(paths)
+    problem = runs[0].problem
+    plane = agent_plane.plane_of(problem if unmoved is None else unmoved, [p.theta[0] for p in runs])
+    box = agent_plane.view_box(runs, plane, range(1, min(p.rounds for p in runs) + 1))
+    width = box[1] - box[0]
+    digits = max(0, math.ceil(math.log10(FINE / width)))
+
+    def in_picture(theta: Floats, digits: int) -> Any:
+        xy = plane.project(theta)
+        far = np.max(np.abs(xy), axis=-1, keepdims=True)
+        xy = np.where(far > DRAWN_WIDTHS * width, xy * (DRAWN_WIDTHS * width / far), xy)
+        return finite_lists(np.round(xy, digits))
+
+    methods = []
+    for p in runs:
+        name, end = type(p.algorithm).__name__, agent_plane.fixed_point(p)
+        shown = {"name": name, "average": in_picture(p.theta, 12), "walks": _flat(in_picture(p.local, digits))}
+        if not stable.get(name, True):
+            shown |= {"end": None, "end_reason": UNSTABLE}
+        elif end is not None:
+            shown["end"] = in_picture(end, 12)
+        methods.append(shown)
+    own = finite_lists(np.round(plane.project(problem.theta_star_local), 12))
+    each = zip(names, own, problem.weights.tolist(), strict=True)
+    agents = [{"name": name, "own": None if None in xy else xy, "weight": w} for name, xy, w in each]
+    said = f"{MEANS} {agent_plane.plane_words(plane)}".rstrip()
+    star = finite_lists(np.round(plane.project(problem.theta_star), 12))
+    axes = plane.axes.tolist()  # by which a move in the picture is one of a solution
+    return {"theta_star": star, "axes": axes, "agents": agents, "methods": methods, "caption": said}
+
+
+def finite_lists(xy: Floats) -> Any:
+    """Numbers as lists; JSON has no others than finite ones."""
+    values: NDArray[np.object_] = xy.astype(object)
+    values[~np.isfinite(xy)] = None
+    return values.tolist()
+
+
+def _flat(walks: Any) -> Any:
+    """(T, N, points, 2) as flat lists of coordinates, (T, N, 2 points)."""
+    return [[[v for point in walk for v in point] for walk in each] for each in walks]
+
+
 def fit_table(q: Question) -> str:
     """The fit of the files' columns, as `fl.fit` sums it up, with its warnings."""
     with warnings.catch_warnings(record=True) as said:
@@ -173,7 +257,7 @@ def fit_table(q: Question) -> str:
     return "\n".join([str(found.summary()), *told])
 
 
-def plan(q: Question, epsilon: float, name: str) -> Plan | str:
+def plan(q: Question, epsilon: float, name: str) -> theory.Plan | str:
     """The cheapest run of a method that reaches the accuracy, or why there is none."""
     try:
         return theory.plan(q.problem(), epsilon, method=name.lower())
@@ -181,16 +265,15 @@ def plan(q: Question, epsilon: float, name: str) -> Plan | str:
         return str(error)
 
 
-def trade_off(q: Question, epsilon: float, name: str) -> list[Plan]:
+def trade_off(q: Question, epsilon: float, name: str) -> list[theory.Plan]:
     """Its plans with fewer and with more observations per agent."""
     return theory.trade_off(q.problem(), epsilon, name.lower())
 
 
 def questions(q: Question) -> list[Computation]:
-    """What the pictures of a question need: the curves in ORDER, then the agents."""
+    """What the pictures of a question need, in ORDER."""
     asked = q.without("seeds") if q.settings.sampling == "iid" else q
-    curves: list[Computation] = [(curve, (asked, name)) for name in ORDER]
-    return [*curves, (agents, (q.without("seeds", "scale", "probability"),))]
+    return [(agents, (q.without("seeds", "scale", "probability"),)), *((curve, (asked, name)) for name in ORDER[1:])]
 
 
 def next_steps(q: Question, moved: str = "", before: str = "") -> list[Question]:
@@ -234,9 +317,78 @@ def key(asked: Any) -> str:
     return hashlib.sha256(repr((q.settings, q.files, q.changed, more)).encode()).hexdigest()[:12]
 
 
-def warm() -> None:
-    """Load what a process's first question would otherwise wait for."""
-    q = Question(PageSettings(rounds=10))
-    for name in METHODS:
-        curve(q, name)
-    agents(q)
+# ---- the map over step sizes and local steps: which method has the smallest exact error after the rounds of the page.
+# All methods send as much in a round, so that the same rounds are the same cost.
+
+STEP_SIZES = tuple(SETTINGS["step_size"].metadata["offers"][::4])
+MAP_STEPS = (1, 10, 100, 1000, 10000, 3, 30, 300, 3000)  # coarse first, then what lies between
+ROW_SECONDS = 20.0  # of the processor, after which the rest of a row is left out: other long work waits for it
+LEFT_OUT = (
+    f"Left out: the row has taken {ROW_SECONDS:g} s. Draw the map again and it is tried again; "
+    "with fewer agents it is complete."
+)
+ALIKE = 0.01  # relative: errors that differ by less are no reason to prefer a method
+
+
+@dataclass(frozen=True)
+class MapCell:
+    """One place of the map: exact errors by method, the best of those that are stable, and why one is refused."""
+
+    errors: dict[str, float]
+    best: str = ""
+    why: str = ""
+
+
+def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
+    """The cells of one number of local steps.
+
+    From the largest step size down: below the first at which the best method is stable, all are taken to be, as
+    `stability_limit` does.
+    """
+    from ..theory.exact_curves import exact_record
+    from ..theory.problem_moments import moments
+    from ..theory.stationarity import margin_at
+
+    m, cells, stable = moments(q.problem()), list[MapCell](), False
+    end, row = time.process_time() + ROW_SECONDS, tuple[MapCell, ...]
+    for eta in reversed(STEP_SIZES):
+        if time.process_time() > end:  # however busy the machine is with others
+            cells.append(MapCell({}, why=LEFT_OUT))
+            row = Unfinished
+            continue
+        s = replace(q.settings, step_size=eta, local_steps=local_steps)
+        errors, lasting, why = dict[str, float](), list[str](), ""
+        for name in METHODS:
+            try:
+                mse = exact_record(m, s.method(name), s.rounds, record=[0, s.rounds])["data_vars"]["mse"][1]
+                errors[name] = float(mse[-1])
+                lasting += [name] * bool(mse[-1] <= BLOWN_UP * mse[0])
+            except FedLSAError as error:
+                why = f"{name}: {error}"
+        settled = [n for n in lasting if stable or margin_at(m, s.method(n), eta) > 0]
+        least = min((errors[n] for n in settled), default=math.nan)
+        best = next((n for n in settled if errors[n] <= (1 + ALIKE) * least), "")  # the simplest of those alike
+        stable = stable or bool(best)
+        cells.append(MapCell(errors, best, why))
+    return row(reversed(cells))
+
+
+def row_data(row: Sequence[MapCell], steps: int) -> list[list[Any]]:
+    """A row as the page draws it: of each cell what is best, the power of ten of its error, and the cell in words."""
+    each = zip(STEP_SIZES, row, strict=True)
+    return [
+        [c.best or ("refused" if not c.errors else "unstable"), _size(c), _describe(c, eta, steps)] for eta, c in each
+    ]
+
+
+def _size(c: MapCell) -> float:
+    """The power of ten of the best error."""
+    return round(math.log10(c.errors[c.best]), 3) if c.best and c.errors[c.best] > 0 else 0.0
+
+
+def _describe(c: MapCell, eta: float, steps: int) -> str:
+    """A cell in words, which are shown and read aloud."""
+    place = f"Step size {eta:g}, {steps} local step{'s' * (steps > 1)}"
+    errors = ", ".join(f"{n} {c.errors[n]:.3g}" for n in METHODS if n in c.errors)
+    what = f"{c.best} is best ({errors})" if c.best else f"no method is stable ({errors})" if errors else "refused"
+    return f"{place}: {what}.{' ' + c.why if c.why else ''}"

@@ -37,11 +37,33 @@ from ..pages.web_server import (
     QueryRoute,
     Shown,
 )
-from . import answers
-from .answers import DEPENDS_ON, ORDER, Question, fit_question, key, map_question, next_steps, plan_question, questions
-from .page_settings import METHODS, OF_PROBLEM, PROBLEMS, SETTINGS, STARTS, PageSettings, column_name, split_names
-from .pool import Asking, Pool
-from .pool_worker import LONG_LANE, QUICK_LANE, Computation, Progress
+from . import answers, take
+from .answers import (
+    DEPENDS_ON,
+    MAP_STEPS,
+    ORDER,
+    STEP_SIZES,
+    Question,
+    fit_question,
+    key,
+    map_question,
+    next_steps,
+    plan_question,
+    questions,
+)
+from .page_settings import (
+    AXES,
+    METHODS,
+    OF_PROBLEM,
+    PROBLEMS,
+    SETTINGS,
+    STARTS,
+    PageSettings,
+    column_name,
+    fit_call,
+    split_names,
+)
+from .pool import LONG_LANE, QUICK_LANE, Asking, Computation, Pool, Progress
 from .scene_data import Curves, known_line, seeds_data
 from .uploads import MAX_UPLOAD_BYTES, Sites, Uploads
 from .words import in_words
@@ -87,7 +109,7 @@ def serve(
         got = f"{checks.show(f'{host}:{port}')} ({reason(error)})"
         raise ArgumentError(f"host and port must be free to listen on; got {got}") from None
     try:
-        explorer.pool.load_next()  # its processes start while the page loads
+        threading.Thread(target=lambda: explorer.pool, daemon=True).start()  # processes start while the page loads
         query = "&".join(filter(None, [settings.address(), token and f"token={token}"]))
         link = page.url + (f"?{query}" if query else "")
         print(f"fedlsa explore: {link}  (Ctrl-C ends it)", flush=True)
@@ -112,8 +134,6 @@ def page_file(name: str) -> str:
 
 def about() -> dict[str, Any]:
     """What the page's script must know: settings with their labels and places, problems, methods, the map's places."""
-    from .method_map import LOCAL_STEPS, STEP_SIZES
-
     settings = {}
     for name, setting in SETTINGS.items():
         told = {k: setting.metadata[k] for k in ("label", "element", "unit")}
@@ -126,7 +146,7 @@ def about() -> dict[str, Any]:
         name: {"title": title, "settings": OF_PROBLEM[name], "start": STARTS[name], "says": EXPLAINED[name]}
         for name, title in PROBLEMS.items()
     }
-    places = {"columns": STEP_SIZES, "rows": sorted(LOCAL_STEPS, reverse=True)}
+    places = {"columns": STEP_SIZES, "rows": sorted(MAP_STEPS, reverse=True)}
     return {
         "settings": settings,
         "problems": problems,
@@ -148,7 +168,7 @@ class ExplorerPage:
         """The processes of all pages; they start when they are first asked for."""
         with self._starting:
             if self._pool is None:
-                self._pool = Pool(warm=answers.warm)
+                self._pool = Pool(modules=answers.NEEDED)
             return self._pool
 
     def close(self) -> None:
@@ -221,19 +241,16 @@ class ExplorerPage:
 
     def _curves(self, asked: PageRequest, q: Question, sites: Sites) -> Lines:
         """The curves and the agents, then what is said of them, what more rounds lead to, stable step sizes."""
-        from . import take
-
         s = q.page
         if s.problem == "files" and (sites.trouble or not sites.files):
             why = in_words(sites.trouble) or "Drop a file per site on the field beside, CSV or Parquet, to see curves."
             yield _line(known={"words": [why], "error": None}, plane=None)
             return
         known, drawn, begun = Curves(q), Curves(q), False
-        names = [*ORDER, answers.AGENTS]
         with self._ask(asked, "curves", questions(q), pause=TOGETHER) as found:
             for a in found:
                 if a.kind in ("done", "failed"):
-                    known = known.with_answer(names[a.index], a.value if a.kind == "done" else in_words(a.value))
+                    known = known.with_answer(ORDER[a.index], a.value if a.kind == "done" else in_words(a.value))
                 begun = begun or a.kind == "pause" or known.complete
                 if begun and known is not drawn and a.kind != "idle":
                     yield known_line(known, drawn)
@@ -292,29 +309,27 @@ class ExplorerPage:
 
     def _map(self, asked: PageRequest, q: Question, _: Sites) -> Lines:
         """The map row by row, as rows are found."""
-        from .method_map import LOCAL_STEPS, map_row, row_data
-
         q = map_question(q)
         done, left_out = 0, False
-        yield _line(progress=f"Computing the map: 0 of {len(LOCAL_STEPS)} rows …")
-        with self._ask(asked, "map", [(map_row, (q, steps)) for steps in LOCAL_STEPS], LONG_LANE) as found:
+        yield _line(progress=f"Computing the map: 0 of {len(MAP_STEPS)} rows …")
+        with self._ask(asked, "map", [(answers.map_row, (q, steps)) for steps in MAP_STEPS], LONG_LANE) as found:
             for a in found:
                 if a.kind == "done":
                     done += 1
-                    row = row_data(a.value, LOCAL_STEPS[a.index])
+                    row = answers.row_data(a.value, MAP_STEPS[a.index])
                     left_out = left_out or any("Left out" in cell[2] for cell in row)
-                    said = f"Computing the map: {done} of {len(LOCAL_STEPS)} rows …"
-                    if done == len(LOCAL_STEPS):
+                    said = f"Computing the map: {done} of {len(MAP_STEPS)} rows …"
+                    if done == len(MAP_STEPS):
                         said = f"After {q.settings.rounds} rounds of independent observations."
                         said += " Some cells ran out of time: draw the map again to go on." * left_out
-                    yield _line(progress=said, steps=LOCAL_STEPS[a.index], row=row)
+                    yield _line(progress=said, steps=MAP_STEPS[a.index], row=row)
                 elif a.kind == "failed":
                     yield _line(progress=in_words(a.value))
                 else:
                     yield b""
 
     def _plans(self, asked: PageRequest, q: Question, _: Sites) -> Lines:
-        """A plan for each method, then the points of the trade-off between communications and observations."""
+        """A plan for each method, then the points of the trade-off between rounds and observations."""
         from ..figures.chart_data import chart_data
         from ..figures.cost_curves import trade_off_chart
         from ..figures.lines import ChartRows
@@ -338,12 +353,14 @@ class ExplorerPage:
         if not plans:
             yield _line(busy="")
             return
-        yield _line(busy="Looking for the trade-off between communications and observations …")
+        yield _line(busy="Looking for the trade-off between rounds and observations …")
         with self._ask(asked, "plans", [(answers.trade_off, (q, epsilon, n)) for n in plans], LONG_LANE) as found:
             for a in _listened(found):
                 if a is not None and a.kind == "done":
                     points += a.value
-                    chart = chart_data(ChartRows([[trade_off_chart([*points, *plans.values()])]]))
+                    chart = chart_data(
+                        ChartRows([[replace(trade_off_chart([*points, *plans.values()]), y=AXES["communications"])]])
+                    )
                     yield _line(chart=chart["charts"][0])
                 else:
                     yield b""
@@ -353,8 +370,6 @@ class ExplorerPage:
 
     def _fit(self, asked: PageRequest, q: Question, sites: Sites) -> Lines:
         """The fit of the reader's files: its summary, and the lines that make it."""
-        from .page_problem import fit_call
-
         if q.settings.problem != "files" or sites.trouble or not sites.files:
             return
         with self._ask(asked, "fit", [(answers.fit_table, (fit_question(q),))]) as found:
@@ -374,8 +389,6 @@ class ExplorerPage:
 
     def take(self, asked: PageRequest) -> Shown:
         """A picture or data of what the page shows, as a file; name : of the file, whose ending decides."""
-        from . import take
-
         q, _, _ = self._question(asked)
         name = asked.query.get("name", "")
         if name not in take.FILES:
@@ -383,8 +396,8 @@ class ExplorerPage:
         try:
             write = partial(take.write_agents, q=q)
             if not name.startswith("agents"):
-                of_curves = {a.index: a.value for a in self._all(asked, questions(q)[:-1]) if a.kind == "done"}
-                curves = {ORDER[i]: curve for i, curve in of_curves.items()}
+                found = self._all(asked, questions(q)[1:])
+                curves = {ORDER[1 + a.index]: a.value for a in found if a.kind == "done"}
                 again = [(answers.simulations, (q,))] if asked.query.get("simulated") else []
                 runs = [run for a in self._all(asked, again) if a.kind == "done" for run in a.value]
                 if not curves:

@@ -2,22 +2,28 @@
 
 Whoever asks says for which page and on which topic. A newer question there drops the older one. A question that several
 ask is computed once. What nobody wants any more is forgotten while it waits, and loses its process where it runs: at
-once in the lane of long work, and after a moment in the quick one, where most questions are answered by then. A spare
-process stands by to take the place of one that was killed. Processes load what they need while no quick question is
-open.
+once in the lane of long work, and after a moment in the quick one, where most questions are answered by then. Another
+takes its place: on Linux it is forked, in a few milliseconds, from one that has loaded all and started no thread;
+elsewhere a fork is not safe, and each process loads by itself, one after the other.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import signal
+import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
-from .pool_worker import LOADING, LONG_LANE, QUICK_LANE, Computation, PoolJob, PoolWorker, Progress, Unfinished, Waiting
+from ..errors import FedLSAError
 
 GRACE = 0.5  # seconds in which a quick question that nobody wants any more may still end by itself
 IDLE = 0.25  # seconds without an answer after which who asked can look whether anybody still listens
@@ -25,7 +31,52 @@ REMEMBERED = 64  # answers
 MAX_STILLBORN = 3  # processes that may end before they begin
 NO_PROCESS = "no process can be started to compute this"
 ENDED = "the computation ended unexpectedly, perhaps for want of memory"
-THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+# processes compute with one thread each, of all libraries: there are as many as is good for the machine
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+
+QUICK_LANE, LONG_LANE = "quick", "long"
+
+Computation = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Unfinished(tuple[Any, ...]):
+    """An answer with gaps, where the work was given up: it is shown, and not remembered."""
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """index : of the question among those asked together; kind : "done", "failed", "progress", "pause", "idle" or,
+    within the pool, "dropped"."""
+
+    index: int
+    kind: str
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """Who waits for the answer to a question, under which index, and where it goes."""
+
+    index: int
+    asking: object
+    replies: queue.SimpleQueue[Progress]
+
+    def reply(self, kind: str, value: Any = None) -> None:
+        self.replies.put(Progress(self.index, kind, value))
+
+
+@dataclass(eq=False)
+class PoolJob:
+    """A question and all who wait for its answer; nobody: it runs on although it is not wanted any more."""
+
+    call: Computation
+    waiting: list[Waiting]
+
+    def still_wanted(self, without: object) -> bool:
+        """Whether anybody waits when this one has left."""
+        self.waiting = [w for w in self.waiting if w.asking is not without]
+        return bool(self.waiting)
+
 
 Topic = tuple[str, str]  # of a page
 
@@ -67,20 +118,19 @@ class Asking:
 class Pool:
     """Processes that answer; quick : how many for questions that must be answered at once, long : for the others.
 
-    warm : what a process does before its first question
+    modules : what a process loads before its first question
     """
 
-    def __init__(self, quick: int = 2, long: int = 1, warm: Callable[[], None] | None = None) -> None:
-        self._lock, self._warm = threading.RLock(), warm
+    def __init__(self, quick: int = 2, long: int = 1, modules: Sequence[str] = ()) -> None:
+        self._lock, self.modules = threading.RLock(), tuple(modules)
         self._waiting: dict[str, list[PoolJob]] = {QUICK_LANE: [], LONG_LANE: []}
         self._memory: OrderedDict[Computation, Any] = OrderedDict()
         self._open: dict[Topic, Asking] = {}
         self._closed, self._stillborn = False, 0
-        for name in THREADS:  # processes compute with one thread each: there are as many as is good for the machine
-            os.environ.setdefault(name, "1")
-        self.workers = [PoolWorker(self, lane) for lane in [QUICK_LANE] * quick + [LONG_LANE] * long]
-        self.spare = PoolWorker(self, QUICK_LANE)
-        self.load_next()
+        self._lanes = [QUICK_LANE] * quick + [LONG_LANE] * long  # of the processes that are still to be started
+        load_ahead(modules)
+        self.workers: list[PoolWorker] = []
+        self.start_next()
 
     def ask(
         self,
@@ -146,9 +196,9 @@ class Pool:
             self._closed = True
             for asking in list(self._open.values()):
                 self.drop(asking)
-            for w in [*self.workers, self.spare]:
+            for w in self.workers:
                 w.process.kill()
-            for w in [*self.workers, self.spare]:
+            for w in self.workers:
                 w.process.join()
 
     def _hand_out(self) -> None:
@@ -156,16 +206,12 @@ class Pool:
             if w.job is None and self._waiting[w.lane] and not self._closed:
                 w.take(self._waiting[w.lane].pop(0))
 
-    def load_next(self) -> None:
-        """Processes for quick questions load at once, the others one by one while no quick question is open."""
+    def start_next(self) -> None:
+        """One process after the other, so that the first can answer as soon as may be."""
         with self._lock:
-            quick = [w for w in self.workers if w.lane == QUICK_LANE]
-            if self._closed or self._waiting[QUICK_LANE] or any(w.job for w in quick):
-                return
-            for w in [*self.workers, self.spare]:
-                loading = any(not other.cold and not other.began for other in [*self.workers, self.spare])
-                if w.cold and (w in quick or not loading):
-                    w.send(LOADING, self._warm, ())
+            if self._lanes and not self._closed:
+                self.workers.append(PoolWorker(self, self._lanes.pop(0)))
+                self._hand_out()
 
     def _give_up(self, worker: PoolWorker, job: PoolJob) -> None:
         """Kill the process of a question that is still running although nobody wants its answer."""
@@ -175,10 +221,8 @@ class Pool:
                 worker.process.kill()
 
     def _replace(self, worker: PoolWorker) -> None:
-        """The spare takes a worker's place; another spare starts."""
-        self.spare.lane = worker.lane
-        self.workers[self.workers.index(worker)] = self.spare
-        self.spare = PoolWorker(self, QUICK_LANE)
+        """Another process takes a worker's place."""
+        self.workers[self.workers.index(worker)] = PoolWorker(self, worker.lane)
         self._hand_out()
 
     def heard(self, worker: PoolWorker, kind: str, value: Any) -> None:
@@ -197,12 +241,11 @@ class Pool:
                     self._memory.popitem(last=False)
             worker.job = None
             self._hand_out()
-            self.load_next()
 
     def lost(self, worker: PoolWorker) -> None:
         """A process has ended by itself: another takes its place, unless none can begin."""
         with self._lock:
-            if self._closed or (worker not in self.workers and worker is not self.spare):
+            if self._closed or worker not in self.workers:
                 return
             for waiting in [] if worker.job is None else worker.job.waiting:
                 waiting.reply("failed", ENDED)
@@ -212,7 +255,97 @@ class Pool:
                     for waiting in job.waiting:
                         waiting.reply("failed", NO_PROCESS)
                 self._waiting = {QUICK_LANE: [], LONG_LANE: []}
-            elif worker is self.spare:
-                self.spare = PoolWorker(self, QUICK_LANE)
             else:
                 self._replace(worker)
+
+
+class PoolWorker:
+    """One process and the thread that listens to it."""
+
+    def __init__(self, pool: Pool, lane: str) -> None:
+        self.pool, self.lane = pool, lane
+        self.job: PoolJob | None = None
+        self.began = False
+        context = _context()
+        self.line, end = context.Pipe()
+        self.process = context.Process(target=_answer_all, args=(end, lane, pool.modules), daemon=True)
+        self.process.start()
+        end.close()  # it is the other side's: when that ends, this side hears of it
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def take(self, job: PoolJob) -> None:
+        self.job = job
+        with contextlib.suppress(OSError):  # it has just ended; `_listen` sees to that
+            self.line.send(job.call)
+
+    def _listen(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                kind, value = self.line.recv()
+                self.began = True
+                if kind == "ready":
+                    self.pool.start_next()
+                else:
+                    self.pool.heard(self, kind, value)
+        self.line.close()
+        self.pool.lost(self)
+
+
+def _context() -> Any:
+    """How processes begin."""
+    return get_context("forkserver" if sys.platform == "linux" else "spawn")
+
+
+def load_ahead(modules: Sequence[str]) -> None:
+    """Begin to load what processes will need, where they are forked from one that has it: the page loads meanwhile."""
+    os.environ.update(ONE_THREAD)
+    if sys.platform == "linux":
+        from multiprocessing import forkserver
+
+        forkserver.set_forkserver_preload(list(modules))
+        forkserver.ensure_running()
+
+
+def _answer_all(line: connection.Connection, lane: str, modules: Sequence[str]) -> None:
+    """What a process does: answer one question at a time until the page's process is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the page's to handle
+    threading.Thread(target=_end_with_the_page, daemon=True).start()
+    os.environ["FEDLSA_BLAS_THREADS"] = "keep"  # BLAS has one already
+    for name in modules:
+        import_module(name)
+    if lane == LONG_LANE and hasattr(os, "nice"):
+        os.nice(10)  # others, and the browser, go first
+    line.send(("ready", None))
+    while True:
+        function, arguments = line.recv()
+        kind, value = _answer(line, function, arguments)
+        try:
+            line.send((kind, value))
+        except Exception as error:  # an answer that cannot be sent must not keep the page waiting
+            line.send(("failed", f"{type(error).__name__}: {_one_line(error)}"))
+
+
+def _answer(line: connection.Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
+    def report_progress(done: float, total: float) -> None:
+        line.send(("progress", (done, total)))
+
+    try:
+        wants = "progress" in function.__code__.co_varnames[: function.__code__.co_argcount]
+        return "done", function(*arguments, progress=report_progress) if wants else function(*arguments)
+    except FedLSAError as error:
+        return "failed", _one_line(error)
+    except Exception as error:  # a fault of ours: the page says so and lives on
+        return "failed", f"{type(error).__name__}: {_one_line(error)}"
+
+
+def _one_line(error: Exception) -> str:
+    """What went wrong, on one line, and with letters that a browser can be sent: files may hold others."""
+    return " ".join(str(error).encode("utf-8", "replace").decode().split())
+
+
+def _end_with_the_page() -> None:
+    """Whoever kills the page's process need not kill this one, however busy it is."""
+    page = parent_process()
+    if page is not None:
+        connection.wait([page.sentinel])
+        os._exit(0)

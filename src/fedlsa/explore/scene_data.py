@@ -1,19 +1,19 @@
-"""What scene.js draws and the page says, as the JSON that its first lines describe: the error of all methods."""
+"""What scene.js draws and the page says, as the JSON that its first lines describe: the error, and where agents go."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import xarray as xr
+from typing import TYPE_CHECKING, Any
 
 from ..figures.lines import method_name, summarise_seeds
 from . import words
-from .answers import AGENTS, PARTS, Curve, Floor, Question
+from .answers import AGENTS, PARTS, UNSTABLE, Curve, Floor, Question, finite_lists
 from .page_settings import AXES, METHODS, PROBLEMS, PageSettings
-from .scene_plane import UNSTABLE, finite_lists
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 BAND = (0.1, 0.9)  # quantiles over seeds
 
@@ -72,11 +72,11 @@ def error_data(s: PageSettings, curves: Mapping[str, Curve]) -> dict[str, Any] |
     rounds: list[int] = []
     for c in (curves[name] for name in METHODS if name in curves):
         shown: dict[str, Any] = {"name": c.method}
-        if c.exact is not None:
-            rounds = c.exact["rounds"].values.tolist()
-            shown |= {"x": c.exact[s.x].values.tolist(), "total": finite_lists(c.exact["mse"].values)}
-            if c.blown_up is None and all(part in c.exact for part in PARTS):  # else one part would cover the picture
-                shown["parts"] = {part: finite_lists(c.exact[part].values) for part in PARTS}
+        if c.record is not None:
+            rounds = c.of("rounds").tolist()
+            shown |= {"x": c.of(s.x).tolist(), "total": finite_lists(c.of("mse"))}
+            if c.blown_up is None:  # else one part would cover the picture
+                shown["parts"] = {part: finite_lists(c.of(part)) for part in PARTS}
             if c.bias > 0:
                 shown["floor"] = c.bias
             if c.blown_up is not None:

@@ -11,21 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
-from .. import checks, figures
-from ..engine.paths import round_paths
+from .. import checks, engine, figures, results
 from ..figures.lines import method_name
 from ..files import write as write_file
-from ..results import result_files
 from ..results.recipe import versions
 from . import answers
 from .answers import SHOWN, WALKED, Curve, Question
-from .page_problem import call
-from .page_settings import METHODS, SETTINGS, PageSettings
+from .page_settings import METHODS, SETTINGS, PageSettings, call
 from .scene_data import BAND, Curves
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -120,7 +117,8 @@ def _parts(
     """Curves that are there, those of them that are exact, and their seeds: others may be on their way, or failed."""
     shown = [curves[n] for n in METHODS if n in curves]
     seeds = {method_name(r): r for r in runs} | {c.method: c.runs for c in shown if c.runs is not None}
-    return shown, [c.exact for c in shown if c.exact is not None], [seeds[c.method] for c in shown if c.method in seeds]
+    exact = [c.exact for c in shown]
+    return shown, [e for e in exact if e is not None], [seeds[c.method] for c in shown if c.method in seeds]
 
 
 def picture(s: PageSettings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = ()) -> Figure:
@@ -146,6 +144,8 @@ def data(curves: Mapping[str, Curve], runs: Sequence[xr.Dataset], made_by: str) 
         for name, share in zip(("simulated_low", "simulated_high"), BAND, strict=True):
             values[name] = over, np.stack([np.quantile(e, share, axis=0) for e in errors])
     labels = {"method": [c.method for c in shown], "rounds": (exact or seeds)[0]["rounds"].values}
+    import xarray as xr
+
     return xr.Dataset(values, labels, {"command": made_by, "versions": json.dumps(versions())})
 
 
@@ -157,7 +157,7 @@ def write(path: Path, q: Question, curves: Mapping[str, Curve], runs: Sequence[x
         return
     table = data(curves, runs, made_by)
     if path.suffix.lower() == ".nc":
-        result_files.write(table, path)
+        results.result_files.write(table, path)
     else:
         write_file(path, _csv(table).encode("utf-8", "surrogateescape"), "the data")
 
@@ -173,7 +173,7 @@ def _csv(table: xr.Dataset) -> str:
 def write_agents(path: Path, q: Question) -> None:
     """The picture of where the agents go, in the round of the settings."""
     rounds, shown = _saved(q.page)
-    paths = [round_paths(q.problem(), m, rounds=rounds) for m in q.page.methods()[:2]]
+    paths = [engine.paths.round_paths(q.problem(), m, rounds=rounds) for m in q.page.methods()[:2]]
     figure = figures.agent_paths(*paths, round=shown)
     figures.save(figure, path, command=command(q, save=path.name, agents=True))
 

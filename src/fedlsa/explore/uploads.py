@@ -16,12 +16,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from .. import fitting
 from ..errors import ArgumentError, FedLSAError, SiteDataError
 from ..files import write
-from ..fitting import columns_of
-from ..fitting.table_files import text_columns_of
-from .page_problem import Stamps, stamps
-from .page_settings import PageSettings, column_name, column_term, join_names, split_names
+from .page_settings import PageSettings, Stamps, column_name, column_term, join_names, split_names, stamps
 
 SUFFIXES = (".csv", ".parquet")
 MAX_UPLOAD_BYTES = 64 * 2**20  # bytes of one upload
@@ -80,7 +78,7 @@ class Uploads:
     def __init__(self, named: Sequence[str] = ()) -> None:
         self.named = tuple(str(Path(f).absolute()) for f in named)
         for file in self.named:
-            columns_of(file)  # complain now, not on the page
+            fitting.columns_of(file)  # complain now, not on the page
         self._sets: OrderedDict[str, UploadSet] = OrderedDict()  # the one that was used last comes last
         self._lock = threading.Lock()
 
@@ -135,8 +133,8 @@ class Uploads:
 def _sites(files: tuple[str, ...], changed: Stamps) -> Sites:
     """What is known of files; changed : when they were."""
     try:
-        shared = [columns_of(f) for f in files]
-        texts = {name for f in files for name in text_columns_of(f)}
+        shared = [fitting.columns_of(f) for f in files]
+        texts = {name for f in files for name in fitting.table_files.text_columns_of(f)}
     except FedLSAError as error:
         return Sites(trouble=str(error))
     except Exception as error:  # whatever a file's bytes can do to a reader of files

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..figures.lines import start
+from ..figures.lines import start, start_words
 from .answers import DIGITS, ROUNDING, Curve, Floor
 from .page_settings import METHODS, SETTINGS, PageSettings
 
@@ -46,7 +46,7 @@ def verdict(
     As Markdown. limits : stable step sizes; floors : what more rounds lead to, as far as both are known
     """
     lines = [_line(s, c, limits.get(n), floors.get(n)) for n in METHODS if (c := curves.get(n))]
-    ends = {n: c.end for n, c in curves.items() if c.exact is not None}
+    ends = {n: c.end for n, c in curves.items() if c.record is not None}
     shown = {n: end for n, end in ends.items() if not is_unstable(s, curves[n], limits.get(n), floors.get(n))}
     lines += _above_fedlsa(shown)
     if s.problem == "files" and ends and not any(parts["noise"] for _, parts in ends.values()):
@@ -59,7 +59,7 @@ def verdict(
 
 
 def _line(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -> str:
-    if c.exact is None:
+    if c.record is None:
         return _simulated(c)
     if is_unstable(s, c, limit, floor):
         when = "" if c.blown_up is None else f" The error is a thousand times its start by round {c.blown_up}."
@@ -90,13 +90,13 @@ def _sum(parts: Mapping[str, float]) -> str:
 
 def _later(c: Curve, floor: Floor | None) -> str:
     """What more rounds do: they remove the start, and the drift of methods with control variates."""
-    assert c.exact is not None
+    assert c.record is not None
     mse, parts = c.end
     if floor is None:  # not known yet
         gone = [p for p in ("start", "drift")[: 1 + (c.method != "FedLSA")] if parts[p] > VISIBLE * mse]
         much = sum(parts[p] for p in gone) > NEARLY * mse
         return f"More rounds remove {' and '.join(NAMES[p] for p in gone)}." if much else ""
-    if floor.mse <= ROUNDING * float(c.exact["mse"][0]):
+    if floor.mse <= ROUNDING * float(c.of("mse")[0]):
         return "There is no floor: more rounds lead to 0."
     what = "noise floor" if floor.drift <= VISIBLE * floor.mse else "floor"
     made = "" if what == "noise floor" else f" ({_sum({'drift': floor.drift, 'noise': floor.noise}).lstrip(',: ')})"
@@ -147,8 +147,11 @@ def _simulated(c: Curve) -> str:
 
 def start_line(curves: Mapping[str, Curve]) -> str:
     """Where all runs of the picture start; nothing where there is no picture yet."""
-    shown = [c.runs if c.exact is None else c.exact for c in curves.values()]
-    return next((f"Runs {named}" for data in shown if data is not None and (named := start(data))), "")
+    for c in curves.values():
+        named = start_words(c.record["attrs"]["start"]) if c.record else start(c.runs) if c.runs is not None else ""
+        if named:
+            return f"Runs {named}"
+    return ""
 
 
 def limits_line(limits: Mapping[str, float]) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from .. import checks, results, theory
 from ..algorithms import Algorithm, FedLSA
@@ -28,6 +27,7 @@ from .lines import Chart, ChartRows, Line
 from .matplotlib_figures import Drawn, draw_charts
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
 
 # What theory says about a result: the drift, ||bias||^2, at which FedLSA must stall.

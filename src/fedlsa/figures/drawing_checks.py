@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
 from ..results.recipe import require_result
 from ..results.sweeps import separate
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 SCALES = ("linear", "log")
 
@@ -43,6 +45,8 @@ def check_options(**given: Any) -> None:
 
 def checked_results(results: Any, name: str = "results") -> list[xr.Dataset]:
     """One result of simulate or several, as a list; of a sweep, its runs."""
+    import xarray as xr
+
     runs = separate(checks.instances(name, results, xr.Dataset, "a result of simulate"))
     for r in runs:
         require_result(name, r)
