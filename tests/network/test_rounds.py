@@ -15,7 +15,7 @@ from fedlsa.errors import ArgumentError, FedLSAError, MessageError
 from fedlsa.network.protocol.client import OutOfProportionError, SiteRun, client_finish, client_step
 from fedlsa.network.protocol.codec import decode, encode
 from fedlsa.network.protocol.messages import Finish, Refusal, Reply, Work, digest_of_mean, from_row, to_row
-from fedlsa.network.protocol.ring import VECTORS, add, from_share, masked, to_share
+from fedlsa.network.protocol.ring import VECTORS, add, from_share, masked, read_sum, to_share
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import (
     ServerState,
@@ -25,7 +25,6 @@ from fedlsa.network.protocol.server import (
     finish,
     finished,
     open_round,
-    sum_of_controls,
     trimmed_mean,
 )
 
@@ -122,7 +121,7 @@ def controls(state, of, clients):
         np.testing.assert_array_equal(held.xi, again.xi)
         shares.append(answer.share)
         xi.append(held.xi)
-    return np.stack(xi), sum_of_controls(shares, VECTORS.unit)
+    return np.stack(xi), float(np.linalg.norm(read_sum(shares, VECTORS.unit)))
 
 
 @pytest.mark.parametrize("aggregation", ["secure", "plain"])

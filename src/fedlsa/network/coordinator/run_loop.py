@@ -25,7 +25,7 @@ from ..folder.config import Network
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.codec import MalformedError, printable
 from ..protocol.messages import Finished, Refusal, Score, Solve, Sums
-from ..protocol.ring import STATISTICS, VECTORS, to_floats
+from ..protocol.ring import STATISTICS, VECTORS, read_sum, to_floats
 from ..protocol.server import (
     DOWN_BYTES,
     UP_BYTES,
@@ -38,7 +38,6 @@ from ..protocol.server import (
     next_target,
     open_round,
     reissued,
-    sum_of_controls,
     summed,
 )
 from ..site.site_data import scale_from_json
@@ -208,7 +207,7 @@ class RunLoop(Inquiry):
                 shares[site] = answer.share
         frozen = state.settings.absence == "freeze" and bool(state.gone.any())
         complete_sum = shares.keys() == last.keys() and last and not frozen
-        total = sum_of_controls(list(shares.values()), VECTORS.unit) if complete_sum else None
+        total = float(np.linalg.norm(read_sum(list(shares.values()), VECTORS.unit))) if complete_sum else None
         why = "a site that is gone keeps its own (absence: freeze)" if frozen else "not all sites took the last message"
         return {"told": sorted(shares), "sum_of_xi": total} | ({"no_sum_of_xi": why} if total is None else {})
 

@@ -99,6 +99,16 @@ def add(shares: Sequence[Limbs]) -> Limbs:
     return out.view(np.int16)
 
 
+def read_sum(shares: Sequence[Limbs], unit: float) -> Floats:
+    """The numbers (n,) that the shares of all sites of a sum hold together."""
+    return np.array(to_floats(from_share(add(shares)), unit))
+
+
+def changes(shares: Limbs, weights: Floats, unit: float) -> Floats:
+    """The changes (n, d) that shares without masks (n, d, limbs) hold."""
+    return np.array([to_floats(from_share(share), unit) for share in shares]) / weights[:, None]
+
+
 def negative(share: Limbs) -> Limbs:
     """The share of the negative integers."""
     one = np.zeros_like(share)

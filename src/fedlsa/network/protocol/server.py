@@ -39,7 +39,6 @@ from ...errors import ArgumentError, MessageError
 from ...sampling import IID
 from .codec import Bytes, Flags, Integers, MalformedError, Struct, encode, printable, zeros
 from .messages import (
-    DIGEST,
     ORIGIN,
     Answer,
     Average,
@@ -53,7 +52,7 @@ from .messages import (
     to_row,
     width,
 )
-from .ring import MAX_THETA, Limbs, add, from_share, shortening, to_floats
+from .ring import MAX_THETA, Limbs, changes, read_sum, shortening
 from .run_settings import RunSettings
 
 DOWN_MESSAGES, DOWN_BYTES, UP_MESSAGES, UP_BYTES = range(4)  # columns of `traffic`
@@ -133,7 +132,7 @@ class ServerState(Struct, frozen=True):
         """The state before the first round, at theta = 0 : (dim,)."""
         N, d = len(settings.sites), checks.integer("dim", dim, at_least=1)
         sizes = {"N": N, "d": d, "directions": 4, "averages": 0, "remembered": 0, "k": 0, "targets": 0}
-        arrays = zeros(cls, sizes | {"bytes": width(N), "digest": DIGEST})
+        arrays = zeros(cls, sizes | {"bytes": width(N), "digest": len(ORIGIN)})
         return cls(settings, opened=0, averages=0, attempts=0, generation=0, **arrays)
 
     def check(self) -> None:
@@ -346,11 +345,6 @@ def _put(array: np.ndarray[Any, Any], c: int, value: Any) -> np.ndarray[Any, Any
     return out
 
 
-def changes(shares: Limbs, weights: Floats, unit: float) -> Floats:
-    """The changes (n, d) that shares without masks (n, d, limbs) hold."""
-    return np.array([to_floats(from_share(share), unit) for share in shares]) / weights[:, None]
-
-
 def restarted(state: ServerState) -> ServerState:
     """A new generation: all control variates begin at 0. Sizes of before say nothing of it."""
     zero = np.zeros_like(state.acked)
@@ -430,12 +424,8 @@ def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
     aside = state.aside | (state.strikes >= s.strikes)
     away = pending.expected & ~took & (missed >= s.patience) if not why else np.zeros_like(took)
     leaving, banned = away & ~state.gone, aside & ~state.aside
-    if why:
-        state = replace(state, attempts=state.attempts + 1, missed=missed)
-    else:
-        state = _averaged(state, pending, took, moved)
-        state = replace(state, missed=np.where(leaving, 0, missed))
-    state = replace(state, gone=state.gone | leaving, aside=aside)
+    state = replace(state, attempts=state.attempts + 1) if why else _averaged(state, pending, took, moved)
+    state = replace(state, missed=np.where(leaving, 0, missed), gone=state.gone | leaving, aside=aside)
     if banned.any() or (leaving.any() and s.absence == "restart"):
         state = restarted(state)
     names = (_names(state, which) for which in (took & (not why), missing, leaving, banned))
@@ -448,7 +438,7 @@ def _mean(state: ServerState, pending: OpenRound, took: Flags) -> Floats:
     weights, shares = s.shares[took], pending.shares[took]
     if s.trim:
         return trimmed_mean(weights, changes(shares, weights, s.coding.grid.unit), s.trim)
-    return np.array(to_floats(from_share(add(list(shares))), s.coding.grid.unit)) / weights.sum()
+    return read_sum(list(shares), s.coding.grid.unit) / weights.sum()
 
 
 def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats) -> ServerState:
@@ -481,11 +471,6 @@ def finish(state: ServerState, names: Sequence[str] = ()) -> dict[str, Finish]:
     belong = np.flatnonzero(~state.gone & ~state.aside)
     common = summed(state, belong, int(state.known[belong].min(initial=0))) | {"theta": state.estimate}
     return {state.settings.sites[c]: Finish(**common, names=tuple(names)) for c in belong.tolist()}
-
-
-def sum_of_controls(shares: Sequence[Limbs], unit: float) -> float:
-    """||sum_c w_c xi_c|| from the shares of all sites that were told to finish."""
-    return float(np.linalg.norm(to_floats(from_share(add(shares)), unit)))
 
 
 def finished(state: ServerState) -> str | None:
