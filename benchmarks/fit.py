@@ -108,19 +108,19 @@ def normal_equations(paths: Sequence[str]) -> Floats:
 
 def passes(paths: Sequence[str]) -> float:
     """How often a fit reads each file."""
-    from fedlsa.fitting.table_files import FileTable
+    from fedlsa.fitting.table_files import DataFile
 
-    read, inner = list[str](), FileTable.batches
+    read, inner = list[str](), DataFile.batches
 
-    def counted(self: FileTable, *arguments: object) -> object:
+    def counted(self: DataFile, *arguments: object) -> object:
         read.append(self.name)
         return inner(self, *arguments)  # type: ignore[arg-type]
 
-    FileTable.batches = counted  # type: ignore[assignment, method-assign]
+    DataFile.batches = counted  # type: ignore[assignment, method-assign]
     try:
         fl.fit(paths, TASK)
     finally:
-        FileTable.batches = inner  # type: ignore[method-assign]
+        DataFile.batches = inner  # type: ignore[method-assign]
     return len(read) / len(paths)
 
 

@@ -11,7 +11,7 @@ import statsmodels.formula.api as smf
 import fedlsa as fl
 from fedlsa import Regression
 from fedlsa.errors import SiteDataError
-from fedlsa.fitting import csv_files
+from fedlsa.fitting import table_files
 from fedlsa.fitting.sites import open_tables
 from fedlsa.fitting.tables import MissingRows, drop_incomplete
 
@@ -78,7 +78,7 @@ def test_numbers_with_decimal_commas_are_no_categories_of_a_formula(opened, tmp_
 
 
 def test_a_column_of_whole_numbers_may_have_a_decimal_comma_later(opened, monkeypatch):
-    monkeypatch.setattr(csv_files, "BLOCK", 128)
+    monkeypatch.setattr(table_files, "BLOCK", 128)
     rows = ["a;b;y", *(f"{k},5;{k};1" for k in range(60)), "1,5;2,5;1"]
     found = read(opened("\n".join(rows)))
     assert (found["b"][3], found["b"][-1]) == (3, 2.5)
@@ -116,7 +116,7 @@ def test_a_number_that_can_be_read_in_two_ways_is_refused_with_both_unless_the_m
 
 @pytest.mark.parametrize("number", ["1.234", "1,234", "5.25"])
 def test_a_doubtful_number_after_whole_ones_is_refused_wherever_it_stands(opened, monkeypatch, number):
-    monkeypatch.setattr(csv_files, "BLOCK", 128)
+    monkeypatch.setattr(table_files, "BLOCK", 128)
     whole = "a;b;y\n" + "5;1;1\n" * 60
     said = f"got '{number}' (decimal='.' or ',' says which mark is the decimal one) in row 61 of the data"
     assert refused(opened, f"{whole}{number};1;1\n").endswith(said)
@@ -163,7 +163,7 @@ def test_numbers_with_some_text_among_them_are_refused_unless_they_are_made_a_ca
 
 @SEPARATORS
 def test_the_careful_reader_names_the_row_in_every_dialect(opened, monkeypatch, mark):
-    monkeypatch.setattr(csv_files, "BLOCK", 64)
+    monkeypatch.setattr(table_files, "BLOCK", 64)
     good = "a,b,y\n" + "".join(f"{k},{k},1\n" for k in range(30))
     for row, said in (
         ("1,x,3", "column 'b' must hold numbers; got 'x' in row 31 of the data"),
@@ -173,7 +173,7 @@ def test_the_careful_reader_names_the_row_in_every_dialect(opened, monkeypatch, 
         assert refused(opened, (good + row + "\n").replace(",", mark)).endswith(said)
 
 
-@pytest.mark.parametrize("nothing", csv_files.NOTHING)
+@pytest.mark.parametrize("nothing", table_files.NOTHING)
 def test_marks_of_missing_values_are_missing_in_numbers_flags_and_labels(opened, nothing):
     text = f"a;b;y;k\n1,5;true;1;p\n{nothing};{nothing};2;{nothing}\n2,5;false;3;q\n"
     site = opened(text)

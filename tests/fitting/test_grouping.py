@@ -9,7 +9,7 @@ import statsmodels.formula.api as smf
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fedlsa as fl
-from fedlsa.fitting import csv_files, reading, rows, table_files, tables
+from fedlsa.fitting import reading, rows, table_files, tables
 from fedlsa.fitting.sites import open_tables
 
 N = 150
@@ -49,7 +49,7 @@ def small(monkeypatch):
     monkeypatch.setattr(rows, "block_rows", lambda width: 16)
     for module in (tables, table_files):
         monkeypatch.setattr(module, "block_rows", lambda width, cached=0: 32)
-    monkeypatch.setattr(csv_files, "BLOCK", 2**11)
+    monkeypatch.setattr(table_files, "BLOCK", 2**11)
     monkeypatch.setattr(reading, "MANY_ROWS", 100)
     monkeypatch.setattr(reading, "JOINED", 40)
 

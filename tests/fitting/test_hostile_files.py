@@ -15,7 +15,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
-from fedlsa.fitting import csv_files
+from fedlsa.fitting import table_files
 
 Regression = fl.Regression
 rng = np.random.default_rng(0)
@@ -138,7 +138,7 @@ def test_missing_marks_leave_a_row_out_in_numbers_labels_clusters_weights_and_of
 def test_a_number_that_can_be_read_in_two_ways_is_refused_after_the_first_block_as_in_it(
     tmp_path, monkeypatch, late, marks
 ):
-    monkeypatch.setattr(csv_files, "BLOCK", 256)
+    monkeypatch.setattr(table_files, "BLOCK", 256)
     cells = {"none": ("2", "3"), "points": ("2.5", "3.5"), "both": ("2.5", "3,5")}[marks]
     rows = "".join(f"{k % 7};{cells[0]};{cells[1]};{k * 37 % 101}\n" for k in range(60))
     (tmp_path / "f.csv").write_text(f"x;a;b;y\n{rows}{late};1;1;5\n")

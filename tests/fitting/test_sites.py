@@ -15,7 +15,7 @@ import pytest
 
 from fedlsa import Regression, Value
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
-from fedlsa.fitting import csv_files, table_files
+from fedlsa.fitting import table_files
 from fedlsa.fitting.sites import open_tables
 from fedlsa.fitting.tables import MissingRows, drop_incomplete
 from fedlsa.problems import Log
@@ -153,7 +153,7 @@ def test_what_is_not_a_number_in_parquet_is_refused_with_its_row(parquet, monkey
 )
 def test_a_bad_row_of_a_csv_file_is_found_wherever_it_stands(write, monkeypatch, row, complaint):
     assert message(write("f.csv", GOOD + "\n" + row + "\n5,6,7\n")) == complaint
-    monkeypatch.setattr(csv_files, "BLOCK", 64)  # blocks of a few lines: the first one knows nothing of it
+    monkeypatch.setattr(table_files, "BLOCK", 64)  # blocks of a few lines: the first one knows nothing of it
     assert message(write("f.csv", GOOD + "\n" + row + "\n5,6,7\n")) == complaint
 
 

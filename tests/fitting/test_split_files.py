@@ -58,9 +58,9 @@ def batches(monkeypatch):
     read, inner = [], DataFile.batches
 
     def counted(self, *arguments):
-        for start, n, batch in inner(self, *arguments):
-            read.append(n)
-            yield start, n, batch
+        for start, numbers, texts, codes in inner(self, *arguments):
+            read.append(len([*numbers, *texts.values()][0]))
+            yield start, numbers, texts, codes
 
     monkeypatch.setattr(DataFile, "batches", counted)
     return read

@@ -1,4 +1,8 @@
-"""What a fit takes as sites: one table with a site column, tables by name, lists of tables, logs, files, folders."""
+"""What a fit takes as sites: one table with a site column, tables by name, lists of tables, logs, files, folders.
+
+Files, and folders called key=value, may hold the rows of many sites, which a column tells apart: a site's rows may be
+spread over all files, which are read once, whatever their order.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -18,8 +23,9 @@ from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDa
 from ..problems.environments import dataset_log
 from ..problems.transitions import Log
 from . import tables
-from .table_files import DECIMAL_MARKS, files_of, open_file, open_split
-from .tables import DataTable, MemoryTable, check_unique, distinct, name_of, sites_by_label
+from .formulas import typed_labels
+from .table_files import DECIMAL_MARKS, KINDS, DataFile, open_file
+from .tables import Batch, DataTable, MemoryTable, check_unique, distinct, name_of, sites_by_label
 from .tasks import Names, Regression, Task
 
 ONE = "a path, a table (a data frame or a mapping of columns), a tuple of arrays, a Log, or a Minari data set or its id"
@@ -29,6 +35,8 @@ RULE = (
 )
 MINARI_ID = re.compile(r"([\w-]+/)*[\w-]+-v\d+")  # such as "D4RL/pen/human-v2"
 TABLE = "the table"  # how errors call the one that is split into sites
+SAYS = ", which is to say what site a row is of"
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # what a folder is called whose rows have no value
 
 
 def open_tables(
@@ -68,7 +76,7 @@ def open_tables(
         return [open_table(name, entry, task, given, decimal) for name, entry, given in _named(entries, argument)]
     if not all(isinstance(path, (str, os.PathLike)) for path in entries):
         raise ArgumentError(f"site must be given for one table, for files or for a folder; got {checks.show(entries)}")
-    return [open_split([(name, path) for name, path, _ in _named(entries, argument)], site, decimal)]
+    return [_open_split([(name, path) for name, path, _ in _named(entries, argument)], site, decimal)]
 
 
 def open_table(name: str, entry: Any, task: Task, argument: str, decimal: str | None = None) -> DataTable:
@@ -112,7 +120,7 @@ def _named(entries: Sequence[Any], argument: str) -> list[tuple[str, Any, str]]:
             out.append((entry, entry, given))
         elif isinstance(entry, (str, os.PathLike)):
             path = checks.path(given, entry)
-            found = files_of(path) if os.path.isdir(path) else {path.name: path}
+            found = _files_of(path) if os.path.isdir(path) else {path.name: path}
             out += [(name, file, given) for name, file in found.items()]
         elif pair and (isinstance(entry[0], (str, tuple)) or not hasattr(entry[0], "__len__")) and has_names(entry[1]):
             out.append((name_of(entry[0]), entry[1], given))
@@ -130,9 +138,97 @@ def _named(entries: Sequence[Any], argument: str) -> list[tuple[str, Any, str]]:
     return out
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SplitFiles(DataTable):
+    """Files that hold the rows of many sites; places : of what stands in the column of the sites' names, in `sites`."""
+
+    members: tuple[DataFile, ...]
+    places: Mapping[Any, int]
+
+    def batches(self, columns: Sequence[str], labels: Sequence[str]) -> Iterator[Batch]:
+        by, before = str(self.split_by), 0
+        for file in self.members:
+            end = before
+            for start, numbers, texts, _ in file.batches(columns, (*labels, by)):
+                codes, found = distinct(texts[by])
+                codes = np.array([*(self.places.get(label, -1) for label in found), -1], np.int64)[codes]
+                if codes.min() < 0:
+                    rule = f"{self.name} must not change while it is read"
+                    raise SiteDataError(f"{rule}; it has rows of sites that it had not")
+                assert isinstance(start, int)
+                end = before + start + len(codes)
+                yield before + start, numbers, {c: texts[c] for c in labels}, codes
+            before = end
+
+    def is_text(self, column: str) -> bool | None:
+        found = [file.is_text(column) for file in self.members]
+        return None if all(one is None for one in found) else any(found)
+
+
+def _open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None) -> SplitFiles:
+    """Files that hold the rows of many sites, by a column, or by the key of folders called key=value.
+
+    A first pass over that column finds the sites.
+    """
+    files = []
+    for name, path in paths:  # firm=3/part.parquet is of firm 3
+        file = open_file(name, path, decimal)
+        found = [match for part in Path(name).parts[:-1] if (match := re.fullmatch(r"([^=]+)=(.*)", part))]
+        fixed = {m[1]: None if m[2] == NO_PARTITION else unquote(m[2]) for m in found if m[1] not in file.columns}
+        untyped = file.untyped | fixed.keys()
+        files.append(replace(file, columns=(*file.columns, *fixed), fixed=fixed, untyped=untyped, split_by=site))
+    for file in files:
+        file.require(site, SAYS)
+    counts: Counter[Any] = Counter()
+    for file in files:
+        _count_labels(file, site, counts)
+    typed = typed_labels(label for label in counts if isinstance(label, str))
+    order, places = sites_by_label({label: name_of(typed.get(label, label)) for label in counts})
+    return SplitFiles(
+        name=files[0].name,
+        columns=files[0].columns,
+        sites=order,
+        rows=counts.total(),
+        split_by=site,
+        categories={c: declared for f in reversed(files) for c, declared in f.categories.items()},
+        untyped=frozenset().union(*(f.untyped for f in files)),
+        members=tuple(files),
+        places=places,
+    )
+
+
+def _count_labels(file: DataFile, column: str, counts: Counter[Any]) -> None:
+    """How many rows of a file have each label; a row without one is an error."""
+    rows = lacking = first = 0
+    for _, _, texts, _ in file.batches((), (column,)):
+        codes, found = distinct(texts[column])
+        missing = codes < 0
+        first = first if lacking or not missing.any() else rows + int(np.argmax(missing)) + 1
+        lacking, rows = lacking + int(missing.sum()), rows + len(codes)
+        times = np.bincount(codes[~missing], minlength=len(found)).tolist()
+        counts.update(dict(zip(found, times, strict=True)))
+    if lacking:
+        raise tables.unlabelled_error(file.name, column, lacking, rows, first)
+    if not rows:
+        raise SiteDataError(f"{file.name} must have at least one row; it has none")
+
+
+def _files_of(path: Path) -> dict[str, Path]:
+    """The Parquet and CSV files in a folder and below, by their path in it; hidden ones are left out."""
+    found = {}
+    for file in sorted(path.rglob("*")):
+        inside = file.relative_to(path)
+        hidden = any(part.startswith((".", "_")) for part in inside.parts)
+        if not hidden and file.name.lower().endswith(tuple(KINDS)) and file.is_file():
+            found[inside.as_posix()] = file
+    if not found:
+        raise SiteDataError(f"{path} must hold files that end in {', '.join(KINDS)}; it holds none")
+    return found
+
+
 def _split(table: MemoryTable, site: str) -> DataTable:
     """A table in memory as one of several sites, by a column."""
-    table.require(site, ", which is to say what site a row is of")
+    table.require(site, SAYS)
     if not table.rows:
         raise SiteDataError(f"{table.name} must have at least one row; it has none")
     codes, labels = distinct(table.column(site, True))

@@ -42,18 +42,18 @@ def as_numbers(site: str, column: str, values: Any, start: int = 0) -> Floats:
     if given.dtype.kind in "fiub" and given.ndim == 1:
         with np.errstate(over="ignore"):  # beyond float64 is infinite, which is refused later
             return given.astype(np.float64, copy=False)
-    if given.dtype.kind != "O":
-        if not len(given):
-            raise SiteDataError(f"{site}: column {column!r} must hold numbers; got dtype {given.dtype}")
-        raise not_a_number(site, column, show_value(given[0].tolist()), start)
+    if given.dtype.kind != "O" and not len(given):
+        raise SiteDataError(f"{site}: column {column!r} must hold numbers; got dtype {given.dtype}")
     out = np.empty(len(given))
+    given = given.astype(f"{given.dtype.kind}8[us]") if given.dtype in ("M8[ns]", "m8[ns]") else given  # else integers
     for i, (entry, lacks) in enumerate(zip(given.tolist(), is_missing(given), strict=True)):
         try:
             if isinstance(entry, (str, bytes)):
                 raise TypeError
             out[i] = np.nan if lacks else float(entry)
         except (TypeError, ValueError, OverflowError):
-            raise not_a_number(site, column, show_value(entry), start + i) from None
+            kind = f" ({values.type})" if hasattr(values, "type") else ""  # of Arrow
+            raise not_a_number(site, column, show_value(entry) + kind, start + i) from None
     return out
 
 
@@ -93,6 +93,7 @@ def not_a_number(site: str, column: str, got: str, row: int) -> SiteDataError:
 
 def show_value(value: Any) -> str:
     """Text in quotes, dates as they are written."""
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     return checks.show(value) if isinstance(value, (str, bytes, list, dict, complex)) else str(value)
 
 
@@ -108,7 +109,7 @@ def plain_array(values: Any, labels: bool = False) -> NDArray[Any]:
     if hasattr(values, "dictionary_decode"):
         values = values.dictionary_decode()
     nulls, dtype = getattr(values, "null_count", 0), getattr(values, "dtype", None)
-    is_number = bool(getattr(dtype, "is_float", bool)() or getattr(dtype, "is_integer", bool)())
+    is_number = getattr(dtype, "is_float", bool)() or getattr(dtype, "is_integer", bool)() or hasattr(values, "type")
     too_wide = type(dtype).__name__ in ("Int128", "UInt128")  # for NumPy
     if too_wide or ((nulls() if callable(nulls) else nulls) and (labels or not is_number)):
         entries = values.to_pylist() if hasattr(values, "to_pylist") else values.to_list()
