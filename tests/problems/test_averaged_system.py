@@ -65,7 +65,7 @@ def test_the_solution_of_an_ill_conditioned_system_has_all_its_digits(name):
     assert np.abs(plain - want.astype(float)).max() > 1e-10 * size
     assert np.abs(problem.theta_star - want.astype(float)).max() <= EPS * size
     assert np.array_equal(fl.theory.moments(problem).theta_star, problem.theta_star)
-    estimated = replace(fl.theory.moments(problem), solution=None)
+    estimated = replace(fl.theory.moments(problem), centre=None)
     w, A_bar, b_bar = (rational(x) for x in (estimated.table_weights, estimated.A_bar, estimated.b_bar))
     want = solve(np.tensordot(w, A_bar, 1), w @ b_bar).astype(float)
     assert np.abs(estimated.theta_star - want).max() <= EPS * size

@@ -146,3 +146,40 @@ def test_masked_arrays_and_no_dimensions_are_refused(problem):
         replace(problem, prob=np.ma.masked_array(problem.prob))
     with pytest.raises(ArgumentError, match="at least one dimension"):
         Dense(np.zeros((3, 0, 0)), np.zeros((3, 0)))
+
+
+MOVABLE = {
+    "garnet": fl.problems.garnet(agents=3, states=6, features=2, seed=1),
+    "rows": fl.problems.ring(agents=3, noise=0.4, seed=2),
+    "matrices": fl.problems.ring(agents=3, noise=0.0, ideal=True),
+}
+
+
+@pytest.mark.parametrize("name", MOVABLE)
+def test_an_agent_whose_solution_moves_keeps_its_matrices_and_its_noise(name):
+    problem, delta = MOVABLE[name], np.array([0.5, -2.0])
+    moved = problem.moved({1: delta})
+    before, after = fl.theory.constants(problem), fl.theory.constants(moved)
+    for kept in ("A_bar", "Sigma_A", "Sigma_eps"):
+        np.testing.assert_allclose(getattr(after, kept), getattr(before, kept), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        moved.theta_star_local - problem.theta_star_local, [[0, 0], delta, [0, 0]], rtol=0, atol=1e-11
+    )
+    assert moved.start_label() == problem.start_label()
+    assert not moved.recipe
+
+
+def test_solutions_that_cannot_move_are_refused(problem):
+    shared = fl.problems.garnet(agents=2, states=6, features=2, assignment=[0, 0, 1])
+    with pytest.raises(ArgumentError, match="agents that hold the same table must move together"):
+        shared.moved({0: [1.0, 0.0]})
+    together = shared.moved({0: [1.0, 0.0], 1: [1.0, 0.0]})
+    np.testing.assert_allclose(
+        together.theta_star_local[:2], shared.theta_star_local[:2] + np.array([1.0, 0.0]), atol=1e-9
+    )
+    ridge = fl.problems.regression([(np.eye(2), [1.0, 2.0])], ridge=0.1)
+    with pytest.raises(ArgumentError, match=r"problem must have no ridge for its solutions to be moved; got 0\.1"):
+        ridge.moved({0: [1.0, 0.0]})
+    for moves, rule in (({3: [0.0, 0.0]}, "agents in moves must be"), ({0: [1.0]}, r"moves\[0\] must be")):
+        with pytest.raises(ArgumentError, match=rule):
+            problem.moved(moves)

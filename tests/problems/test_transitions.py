@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedlsa.errors import ArgumentError
 from fedlsa.problems import from_mdps, from_transitions
-from fedlsa.problems.transitions import traces
+from fedlsa.problems.data import traces
 
 
 def random_log(seed, K=12, d=3):

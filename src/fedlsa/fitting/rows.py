@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems import features as maps
+from ..problems.data import traces
 from ..problems.system import Flags
-from ..problems.transitions import traces
 from . import tables as data_tables
 from .design import Levels, agreed_levels, design_of
 from .formulas import parse_formula

@@ -20,8 +20,8 @@ import numpy as np
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
+from ..problems.data import Log
 from ..problems.environments import dataset_log
-from ..problems.transitions import Log
 from . import tables
 from .formulas import typed_labels
 from .table_files import DECIMAL_MARKS, KINDS, DataFile, open_file

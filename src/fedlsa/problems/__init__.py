@@ -11,6 +11,11 @@ from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
     from . import features as features
+    from .data import Log as Log
+    from .data import from_logs as from_logs
+    from .data import from_observations as from_observations
+    from .data import from_transitions as from_transitions
+    from .data import regression as regression
     from .environments import from_gymnasium as from_gymnasium
     from .environments import from_minari as from_minari
     from .environments import rollout as rollout
@@ -24,15 +29,10 @@ if TYPE_CHECKING:
     from .garnets import garnet as garnet
     from .mdp import from_chains as from_chains
     from .mdp import from_mdps as from_mdps
-    from .observations import from_observations as from_observations
-    from .observations import regression as regression
     from .system import DATA as DATA
     from .system import Chain as Chain
     from .system import Dense as Dense
     from .system import Problem as Problem
     from .system import RankOne as RankOne
-    from .transitions import Log as Log
-    from .transitions import from_logs as from_logs
-    from .transitions import from_transitions as from_transitions
 
 _load_lazily(__name__)

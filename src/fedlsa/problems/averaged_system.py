@@ -6,8 +6,7 @@ SOLUTION_ERROR, theta is refined: with the residual of the tables themselves, no
     r = sum_z q(z) (A(z) theta - b(z)),   q(z) = w p(z),   theta <- theta - A^{-1} r,
 
 each step shrinks the error by eps times the condition, if r is right to about eps^2. Numbers are held as pairs, whose
-sum is meant, and products are cut into slices of so few bits that BLAS adds up their products without rounding, in any
-order, with or without fused multiply-add (Ozaki, Ogita, Oishi and Rump 2012).
+sum is meant.
 """
 
 from __future__ import annotations
@@ -104,26 +103,12 @@ def dense_residual(A: Floats, b: Floats, q: Pair, theta: Pair) -> Pair:
 
 def product(X: Floats, y: Pair) -> Pair:
     """X y : (n,), to about eps^2 of the largest numbers of a row of X and of y; X : (n, k), y : (k,)."""
-    bits = int(55 - np.ceil(np.log2(max(len(y[0]), 2)))) // 2
-    Y = np.stack(_slices(y[0], bits))
-    Y[-1] += y[1]
-    total, rest = np.zeros(len(X)), np.zeros(len(X))
-    for x in reversed(_slices(X, bits)):
-        for column in (x @ Y.T).T[::-1]:
-            total, left = two_sum(total, column)
-            rest += left
-    return two_sum(total, rest)
-
-
-def _slices(x: Floats, bits: int) -> list[Floats]:
-    """Four arrays that sum to x, from its leading bits to the last; the first three have `bits` each, row by row."""
-    parts = []
-    for _ in range(3):
-        exponent = np.frexp(np.abs(x).max(axis=-1, keepdims=True))[1]
-        coarse = np.ldexp(1.5, exponent + 53 - bits)
-        parts.append((x + coarse) - coarse)  # rounded to a multiple of 2^(exponent + 1 - bits)
-        x = x - parts[-1]
-    return [*parts, x]
+    total, rest = two_product(X, y[0])
+    left = rest.sum(axis=1) + X @ y[1]
+    while (half := total.shape[1] // 2) > 0:  # one half of the columns is added to the other
+        total[:, :half], rest = two_sum(total[:, :half], total[:, -half:])
+        total, left = total[:, : total.shape[1] - half], left + rest.sum(axis=1)
+    return two_sum(total[:, 0], left)
 
 
 def two_sum(a: Floats, b: Floats) -> Pair:

@@ -16,10 +16,10 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SingularSystemError
 from . import features as maps
+from .data import Log, from_logs, unseen
 from .features import counts, numbered
 from .mdp import from_chains
 from .system import Problem
-from .transitions import Log, from_logs, unseen
 
 DERIVED = {  # attributes that a constructor computes from others: they follow when those are changed
     "total_mass": ("masspole", operator.add, "masscart"),

@@ -17,13 +17,12 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from .arguments import Parameter, ProblemFamily, call_by_name, family
+from .data import Log, from_logs, from_observations, from_transitions, regression
 from .environments import from_gymnasium, rollout
 from .features import Aggregation, Fourier
 from .garnets import garnet
 from .mdp import from_chains, from_mdps
-from .observations import from_observations, regression
 from .system import Problem
-from .transitions import Log, from_logs, from_transitions
 
 ROWS = 60  # of each site
 WIDE, NARROW = 1.3, 0.35  # standard deviations of a site's rows along the direction it sees best, and across it

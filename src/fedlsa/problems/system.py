@@ -380,14 +380,20 @@ class Problem(Displayed, ReadOnly, DefaultStart):
 
         b(z) + A(z) delta takes the place of b(z), so that A and the noise at the solution stay as they are.
         """
+        if ridge := getattr(self.observations, "ridge", 0.0):
+            raise ArgumentError(f"problem must have no ridge for its solutions to be moved; got {ridge:g}")
+        delta = _own_solution_moves(self, moves)
+        return self.with_b(delta, np.zeros_like(delta), 1.0)
+
+    def with_b(self, theta: Floats, shift: Floats, share: float) -> Problem:
+        """The same agents with A(z) theta_m + shift_m + share b(z) in the place of b(z); theta, shift : (M, d)."""
         z, table = self.observations, np.repeat(np.arange(self.n_tables), np.diff(self.first))
-        delta = _own_solution_moves(self, moves)[table]
-        if isinstance(z, Dense):
-            return replace(self, observations=replace(z, b=z.b + np.einsum("kij,kj->ki", z.A, delta)))
-        if z.ridge:
-            raise ArgumentError(f"problem must have no ridge for its solutions to be moved; got {z.ridge:g}")
-        moved = replace(z, y=z.y + np.einsum("kj,kj->k", z.rows[z.right], delta))  # A(z) delta = u (v^T delta)
-        return replace(self, observations=moved)
+        if isinstance(z, RankOne) and z.ridge == 0 and not shift.any():  # A(z) theta = u (v^T theta)
+            y = np.sum(z.rows[z.right] * theta[table], axis=1) + share * z.y
+            return replace(self, observations=replace(z, y=y))
+        A, b = z.matrices(slice(0, len(z)))
+        b = np.einsum("kij,kj->ki", A, theta[table]) + shift[table] + share * b
+        return replace(self, observations=Dense(A, b))
 
     @frozen_property
     def table_xi_star(self) -> Floats:

@@ -17,7 +17,7 @@ method on a problem with the same A(z) and another b(z), and whatever is known e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Dense, Problem, RankOne
+from ..problems import Problem
 from ..value_objects import Displayed, ReadOnly
 from .linear import repeat
 from .problem_constants import stability
@@ -185,7 +185,7 @@ def fedlsa_parts(problem: Problem) -> FedLSAParts:
     if not np.isfinite(local[problem.table_weights > 0]).all():
         raise ArgumentError("every agent must have a theta_star_c for FedLSA's decomposition; one has none")
     parts = (nothing, 0.0), (-local, 1.0), (local, 0.0)  # theta and the share of b, for each in its order
-    return FedLSAParts(*(_with(problem, theta, nothing, share) for theta, share in parts))
+    return FedLSAParts(*(problem.with_b(theta, nothing, share) for theta, share in parts))
 
 
 def scafflsa_parts(problem: Problem) -> SCAFFLSAParts:
@@ -198,20 +198,7 @@ def scafflsa_parts(problem: Problem) -> SCAFFLSAParts:
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     common, xi = np.broadcast_to(problem.theta_star, problem.table_xi_star.shape), problem.table_xi_star
-    return SCAFFLSAParts(virtual=_with(problem, common, -xi, 0.0), fluctuation=_with(problem, -common, xi, 1.0))
-
-
-def _with(problem: Problem, theta: Floats, shift: Floats, share: float) -> Problem:
-    """The problem with b(z) replaced by A(z) theta_m + shift_m + share b(z); theta, shift : (M, d), one per table."""
-    obs = problem.observations
-    table = np.repeat(np.arange(problem.n_tables), np.diff(problem.first))
-    new: RankOne | Dense
-    if isinstance(obs, RankOne) and obs.ridge == 0 and not shift.any():
-        new = replace(obs, y=np.sum(obs.rows[obs.right] * theta[table], axis=1) + share * obs.y)
-    else:
-        A, b = obs.matrices(slice(0, len(obs)))
-        new = Dense(A, np.einsum("kij,kj->ki", A, theta[table]) + shift[table] + share * b)
-    return replace(problem, observations=new)
+    return SCAFFLSAParts(problem.with_b(common, -xi, 0.0), problem.with_b(-common, xi, 1.0))
 
 
 def power_sums(A: Floats, eta: float, H: int) -> tuple[Floats, Floats]:

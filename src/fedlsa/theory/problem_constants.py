@@ -325,24 +325,17 @@ class MarkovConstants(OfProblem):
     a_local: Floats = field(repr=False)
     eta_tilde_inf_local: Floats = field(repr=False)
     kappa_Q_local: Floats = field(repr=False)
-    tau_mix: float = constant(lambda k: k._largest(k.tau_mix_local))
-    kappa_Q: float = constant(lambda k: k._largest(k.kappa_Q_local))
-    a_tilde: float = constant(lambda k: -k._largest(-k.a_local))
-    eta_tilde_inf: float = constant(lambda k: -k._largest(-k.eta_tilde_inf_local))
+    tau_mix: float = constant(lambda k: float(k.tau_mix_local.max()))
+    kappa_Q: float = constant(lambda k: float(k.kappa_Q_local.max()))
+    a_tilde: float = constant(lambda k: float(k.a_local.min()))
+    eta_tilde_inf: float = constant(lambda k: float(k.eta_tilde_inf_local.min()))
     C_A: float = constant(lambda k: constants(k.problem).A_sup)
     b_Q: float = constant(lambda k: 2 * math.sqrt(k.kappa_Q) * k.C_A)
     blocks: float = constant(lambda k: float(np.ceil(4 * k.b_Q / k.a_tilde)), shown=False)
     C_Gamma: float = constant(lambda k: 4 * (k.b_Q / 2 + k.a_tilde / 6) ** 2 * k.blocks)
     c_A_M: float = constant(lambda k: k.a_tilde / (12 * k.C_Gamma))
-    eta_inf_M: float = constant(lambda k: float(np.minimum(k._smallest_step() / k.blocks, k.c_A_M / 2)))
-
-    def _smallest_step(self) -> float:
-        bounds = self.eta_tilde_inf, 2 / self.b_Q, self.a_tilde / (6 * math.e * self.kappa_Q * self.C_A)
-        return float(np.min(bounds))
-
-    def _largest(self, agents: Floats) -> float:
-        """Over agents that count."""
-        return float(agents[self.problem.weights > 0].max())
+    eta_inf_M: float = constant(lambda k: float(np.minimum(np.min(k._steps) / k.blocks, k.c_A_M / 2)))
+    _steps = property(lambda k: [k.eta_tilde_inf, 2 / k.b_Q, k.a_tilde / (6 * math.e * k.kappa_Q * k.C_A)])
 
 
 @kept

@@ -42,9 +42,8 @@ class Moments(Displayed, ReadOnly, DefaultStart):
     table : (K,) of each group of agents
     weight : (K,) of each agent of a group; sum_k count_k weight_k = 1
     count : (K,) agents of each group
-    centre : (d,) about which the noise is given, 0 by default
+    centre : (d,) about which the noise is given, 0 by default; theta_star where it solves the system up to rounding
     laboratory : whether runs start at theta_star + 1 unless they are told, as the problem's do; else at 0
-    solution : (d,) theta_star, where it is known to more digits than A_bar and b_bar give
     """
 
     A_bar: Floats
@@ -55,13 +54,12 @@ class Moments(Displayed, ReadOnly, DefaultStart):
     count: NDArray[np.int64]
     centre: Floats | None = None
     laboratory: bool = False
-    solution: Floats | None = None
 
     def __post_init__(self) -> None:
         sizes = check_arrays(self, b_bar="Md", A_bar="Mdd", table="K", weight="K", count="K")
         d = sizes["d"]
         sizes |= {"s": d * (d + 1) // 2, "q": (d + 1) * (d + 2) // 2}
-        check_arrays(self, sizes, noise="Msq", centre="d", solution="d")
+        check_arrays(self, sizes, noise="Msq", centre="d")
         check_range("table", self.table, sizes["M"])
         for name, values in (("weight", self.weight), ("count", self.count)):
             if not (values > 0).all():
@@ -99,7 +97,7 @@ class Moments(Displayed, ReadOnly, DefaultStart):
         """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
         w = self.table_weights
         residual = partial(dense_residual, self.A_bar, self.b_bar, (w, np.zeros_like(w)))
-        return solve_average(self._average, w @ self.b_bar, residual, self.solution)
+        return solve_average(self._average, w @ self.b_bar, residual, self.centre)
 
     @frozen_property
     def offset(self) -> Floats:
@@ -157,7 +155,6 @@ def moments(problem: Problem | Moments) -> Moments:
         count=count.astype(np.int64),
         centre=problem.theta_star,
         laboratory=problem.laboratory,
-        solution=problem.theta_star,
     )
     return found
 
