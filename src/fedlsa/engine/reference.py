@@ -115,11 +115,15 @@ def noiseless_steps(problem: Problem) -> LocalSteps:
     def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, steps: Integers) -> Floats:
         out = np.full((len(xi), len(steps), len(theta)), np.nan)
         table_of_active, theta_hat = table[active], np.tile(theta, (len(active), 1))
-        for k, h in enumerate(np.diff(steps, prepend=0)):
+        of_length: dict[int, tuple[Floats, Floats]] = {}  # pull and S_h A_bar_c of each agent in this round
+        for k, h in enumerate(np.diff(steps, prepend=0).tolist()):
             if h > 0:
-                S, SA = maps(float(eta), int(h))
-                pull = np.einsum("cij,cj->ci", S[table_of_active], b[active] + xi[active])
-                theta_hat = theta_hat + eta * (pull - np.einsum("cij,cj->ci", SA[table_of_active], theta_hat))
+                if h not in of_length:
+                    S, SA = maps(float(eta), h)
+                    pull = np.einsum("cij,cj->ci", S[table_of_active], b[active] + xi[active])
+                    of_length[h] = pull, SA[table_of_active]
+                pull, SA = of_length[h]
+                theta_hat = theta_hat + eta * (pull - np.einsum("cij,cj->ci", SA, theta_hat))
             out[active, k] = theta_hat
         return out
 

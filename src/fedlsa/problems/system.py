@@ -432,7 +432,7 @@ class Problem(Displayed, ReadOnly, DefaultStart):
 def _own_solution_moves(p: Problem, moves: Mapping[int, ArrayLike]) -> Floats:
     """(M, d): how far the solution of each table moves; agents that share a table must move together."""
     each = np.zeros((p.n_agents, p.dim))
-    for c, delta in moves.items():
+    for c, delta in checks.instance("moves", moves, Mapping, "a move (d,) by agent, such as {0: [0.5, 1.0]}").items():
         checks.integer("agents in moves", c, at_least=0, at_most=p.n_agents - 1)
         each[c] = checks.array(f"moves[{c}]", delta, (p.dim,))
     out = np.zeros((p.n_tables, p.dim))
