@@ -200,6 +200,8 @@ def test_a_column_that_is_empty_at_one_site_is_missing_there_and_not_text():
         with pytest.raises(FedLSAError) as caught:
             call(PageSettings(problem="files", target="y", missing=missing), found.files).problem()
         assert line in in_words(str(caught.value))
+    assert "or the column, or the site, be left out" in in_words(str(caught.value))  # which the page offers
+    assert call(PageSettings(problem="files", target="y", columns="a", missing="drop"), found.files).problem().dim == 2
 
 
 @pytest.mark.parametrize(

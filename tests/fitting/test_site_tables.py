@@ -193,7 +193,8 @@ def test_missing_values_of_all_sites_are_one_error_that_counts_them():
 def test_a_site_of_which_nothing_is_left_is_an_error():
     table = {"a": [1.0, np.nan, 2.0, 3.0], "y": [1.0, 2.0, 3.0, 5.0], "g": list("vuvv")}
     said = (
-        r"^u must have a row without a missing value; values are missing at u in 1 of 1 rows \('a' 1, first in row 2\)$"
+        r"^u must have a row without a missing value, or the column, or the site, be left out; "
+        r"values are missing at u in 1 of 1 rows \('a' 1, first in row 2\)$"
     )
     with pytest.raises(SiteDataError, match=said):
         quick(table, Regression("y", missing="drop"), site="g")

@@ -91,5 +91,5 @@ def test_moves_that_cannot_be_are_refused_by_a_typed_error(moves, error, message
 
 
 def test_a_ridge_leaves_no_solution_to_be_moved():
-    with pytest.raises(ArgumentError, match="problem must have no ridge for its solutions to be moved; got 0.5"):
+    with pytest.raises(ArgumentError, match=r"problem must have no ridge for its solutions to be moved; got 0\.5"):
         regression(ridge=0.5).moved({0: [0.0, 1.0]})

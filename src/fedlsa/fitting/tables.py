@@ -470,5 +470,5 @@ def drop_incomplete(
     if lacking.any() and not drop:
         raise MissingValuesError(found.text())
     for c in (np.flatnonzero((lacking > 0) & (lacking == found.rows[here])) + start).tolist():
-        rule = f"{found.names[c]} must have a row without a missing value"
+        rule = f"{found.names[c]} must have a row without a missing value, or the column, or the site, be left out"
         raise SiteDataError(f"{rule}; values are missing at {found.text_of(c)}")
