@@ -23,7 +23,8 @@ from fedlsa.network.protocol.messages import (
 )
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
-from fedlsa.network.site.orders import OrderHandler, mask_secrets
+from fedlsa.network.site.limits import mask_secrets
+from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data
 

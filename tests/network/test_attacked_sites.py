@@ -34,9 +34,8 @@ from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site.facts import view
 from fedlsa.network.site.limits import check_change
-from fedlsa.network.site.orders import OrderHandler
+from fedlsa.network.site.orders import OrderHandler, RunFiles
 from fedlsa.network.site.policy import Policy
-from fedlsa.network.site.run_files import RunFiles
 from fedlsa.network.site.site_data import open_data
 from fedlsa.network.store import Database
 

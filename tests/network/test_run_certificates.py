@@ -10,7 +10,7 @@ from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network, SiteFolder
 from fedlsa.network.protocol.run_settings import StartOptions
-from fedlsa.network.site.orders import mask_secrets
+from fedlsa.network.site.limits import mask_secrets
 
 
 class Lobby:

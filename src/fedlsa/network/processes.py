@@ -113,7 +113,6 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The id of the running process."""
         return self.process.pid if self.process is not None and self.process.poll() is None else None
 
     def start(self) -> None:

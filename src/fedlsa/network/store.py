@@ -140,7 +140,6 @@ class Database:
         return None if value is None else json.loads(value)
 
     def put_json(self, run: str, name: str, content: Any) -> None:
-        """Keep plain JSON."""
         self.put(run, name, json.dumps(content).encode())
 
     def forget(self, run: str) -> None:

@@ -112,7 +112,6 @@ class SignedSite:
         self.coordinator: Any = public_key(site.signing_public.read_bytes())
 
     def __call__(self, sealed: bytes) -> bytes:
-        """The signed answer to a signed order."""
         name, network = self.site.name, self.site.network
         order = verify(self.coordinator, "order", network, name, sealed)
         with one_blas_thread():  # links and pages have threads beside this one

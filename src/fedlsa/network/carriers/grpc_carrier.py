@@ -51,7 +51,6 @@ class LoopThread:
 
     @property
     def alive(self) -> bool:
-        """Whether it still takes work."""
         return not self._loop.is_closed()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -64,7 +63,6 @@ class LoopThread:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def end(self) -> None:
-        """Stop the loop and its thread."""
         self.call(self._loop.stop)
         self._thread.join(MAX_SECONDS)
         if not self._thread.is_alive():
@@ -153,7 +151,6 @@ class GrpcCarrier:
     # what the run loop uses
 
     def present(self) -> tuple[str, ...]:
-        """The sites whose stream is open."""
         return tuple(sorted(self._streams))
 
     def ask(self, orders: Mapping[str, bytes], deadline: float) -> Iterator[tuple[str, bytes]]:
@@ -181,7 +178,6 @@ class GrpcCarrier:
     # what others see
 
     def close(self) -> None:
-        """Close all streams and stop listening."""
         if self._loop.alive:
             self._loop.run(self._stop())
             self._loop.end()

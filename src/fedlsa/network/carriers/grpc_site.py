@@ -23,7 +23,7 @@ from typing import Any
 
 from ...errors import FedLSAError
 from ...files import reason
-from ..processes import greeting, mismatch
+from ..processes import bracketed, greeting, mismatch
 from ..protocol.codec import MAX_BYTES, printable
 from . import Responder
 
@@ -139,7 +139,7 @@ class SiteLink:
     _useful: bool = False  # whether the stream brought an order
 
     def __post_init__(self) -> None:
-        self.log = LimitedLog(self.say)
+        self.log, self.target = LimitedLog(self.say), f"{bracketed(self.host)}:{self.port}"
 
     def run(self) -> None:
         """Take part until `stop` is called."""
@@ -165,11 +165,6 @@ class SiteLink:
         self._there.set()
         if (call := self._call) is not None:
             call.cancel()
-
-    @property
-    def target(self) -> str:
-        """host:port, an IPv6 address in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def _stream(self, instance: str) -> str:
         """One stream, until it ends; why it ended."""

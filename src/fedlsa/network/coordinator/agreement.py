@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ...fitting.run_plan import (
 from ...fitting.sums import original_scale, scale_of
 from ...fitting.tasks import Task, checked_weight
 from ...theory.private_plans import noise_sentence
+from ..carriers import SignedTransport
 from ..disk import read_json, write_json
 from ..folder.certificates import check_site
 from ..folder.config import Network, task_text
@@ -50,25 +51,13 @@ MAX_RECEIPT = 2000  # characters
 M = TypeVar("M", bound=Answer)
 
 
-class Transport(Protocol):
-    """What carries messages between coordinator and sites (carriers, over any carrier)."""
-
-    def present(self) -> tuple[str, ...]:
-        """The sites that can be reached."""
-        ...
-
-    def ask(self, orders: Mapping[str, Order], deadline: float) -> Iterator[tuple[str, Answer | MessageError]]:
-        """Send orders; what comes back within `deadline` seconds, once per site."""
-        ...
-
-
 @dataclass
 class Inquiry:
     """A run and those who take part in it. receipts : the last of each site's ledger, given back with the terms."""
 
     network: Network
     run: RunFolder
-    transport: Transport
+    transport: SignedTransport  # or what asks sites as it does
     options: StartOptions = field(init=False)
     receipts: dict[str, str] = field(init=False)
 
@@ -208,7 +197,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         raise NetworkError(str(error)) from None
     sums = None
     if task.scaled:
-        order = Standardise(run.name, **_everybody(sites, weights), design=design)
+        order = Standardise(run.name, sites, weights, design)
         answers = with_.ask_all(lambda site: order, Sums)
         if answers is None:
             return None
@@ -266,14 +255,8 @@ def scale_from(sums: Sequence[int] | None, task: Task, names: Sequence[str], sit
 
 def measure(with_: Inquiry, terms: Agreement) -> Measure:
     """The order that tells a site the run's coordinates."""
-    everybody = _everybody(with_.network.sites, np.array(terms["weights"]))
-    coordinates = vars(scale_from_json(terms["scale"]))
-    return Measure(with_.run.name, **everybody, design=AgreedDesign.from_text(terms["design"]), **coordinates)
-
-
-def _everybody(sites: Sequence[str], weights: Floats) -> dict[str, Any]:
-    """What an order says of a sum over all sites."""
-    return {"sites": tuple(sites), "weights": weights}
+    weights, design = np.array(terms["weights"]), AgreedDesign.from_text(terms["design"])
+    return Measure(with_.run.name, with_.network.sites, weights, design, **vars(scale_from_json(terms["scale"])))
 
 
 def total(shares: Sequence[Limbs]) -> list[int]:

@@ -35,7 +35,6 @@ from ..folder.config import Network, certificate_warnings, read_file, warn_daily
 from ..pages import CoordinatorState, PagePlace, announce
 from ..processes import bracketed, check_stamp, interrupted_by_signals, is_held, only_one, reporting, until_ended
 from ..protocol.run_settings import StartOptions
-from .agreement import Transport
 from .run_loop import complete_run, model_of
 from .runs import RunFolder, RunSummary, all_runs, chosen, line, unfinished
 
@@ -149,7 +148,6 @@ class CoordinatorService:
 
     @property
     def alive(self) -> bool:
-        """Whether runs are being carried."""
         return self.thread.is_alive()
 
     def check(self) -> None:
@@ -203,7 +201,7 @@ class CoordinatorService:
 
 
 @small_products
-def carry(network: Network, run: RunFolder, transport: Transport) -> None:
+def carry(network: Network, run: RunFolder, transport: SignedTransport) -> None:
     """Carry one run on; an error that another attempt would meet again ends it."""
     try:
         check_stamp(run.name, run.read("version.json"))

@@ -21,6 +21,7 @@ from ...fitting.run_plan import has_settled, remaining_error
 from ...fitting.tasks import Regression, Task
 from ...results.recipe import versions
 from ...theory.privacy import promise
+from ..carriers import SignedTransport
 from ..folder.config import Network
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.codec import MalformedError, printable
@@ -41,7 +42,7 @@ from ..protocol.server import (
     summed,
 )
 from ..site.site_data import scale_from_json
-from .agreement import PRESENCE_POLL, Agreement, Inquiry, Transport, agree, measure, total
+from .agreement import PRESENCE_POLL, Agreement, Inquiry, agree, measure, total
 from .runs import RunFolder
 
 FIRST_PAUSE = 0.1  # seconds, doubled for every round in vain up to the options' grace
@@ -242,7 +243,7 @@ class RunLoop(Inquiry):
         return out
 
 
-def complete_run(network: Network, run: RunFolder, transport: Transport) -> None:
+def complete_run(network: Network, run: RunFolder, transport: SignedTransport) -> None:
     """Carry a run on from where its folder says it is, to its end."""
     RunLoop(network, run, transport).complete()
 

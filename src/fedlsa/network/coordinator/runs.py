@@ -49,7 +49,6 @@ class RunFolder:
 
     @cached_property
     def store(self) -> Database:
-        """Of the coordinator."""
         return Database(self.folder.parent.parent)
 
     @classmethod
@@ -76,7 +75,6 @@ class RunFolder:
         return str(self.read("token"))
 
     def options(self) -> StartOptions:
-        """What was asked for."""
         return StartOptions.from_text((self.folder / "options.json").read_text(encoding="utf-8"))
 
     def note(self, event: str, **content: Any) -> None:
@@ -101,7 +99,6 @@ class RunFolder:
         return self.store.events(self.name, start)
 
     def last_text(self) -> str | None:
-        """What the last event says."""
         return (self.store.last_event(self.name) or {}).get("text")
 
     def follow(self) -> Iterator[list[dict[str, Any]]]:
@@ -147,12 +144,10 @@ class RunFolder:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, well or not."""
         return any((self.folder / name).exists() for name in FILES[1:])
 
     @property
     def stopping(self) -> bool:
-        """Whether it was asked to stop."""
         return self.read("stop") is not None
 
     def ask_to_stop(self) -> None:
@@ -232,7 +227,6 @@ def balance(result: dict[str, Any]) -> str:
 
 
 def amount(count: float) -> str:
-    """Bytes for people."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

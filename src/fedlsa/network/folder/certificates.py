@@ -67,7 +67,6 @@ def new_key() -> bytes:
 
 
 def new_mask_key() -> bytes:
-    """A new private key for masks, in PEM."""
     return _private_pem(X25519PrivateKey.generate())
 
 
@@ -76,7 +75,6 @@ def _private_pem(key: ec.EllipticCurvePrivateKey | X25519PrivateKey) -> bytes:
 
 
 def public_pem(key: bytes) -> bytes:
-    """The public key of a private one, in PEM."""
     return private_key(key).public_key().public_bytes(PEM, PUBLIC)
 
 
@@ -181,12 +179,10 @@ def _from_names(subject: x509.Name, extensions: x509.Extensions, key: ec.Ellipti
 
 
 def names_of(name: str, mask: bytes) -> x509.SubjectAlternativeName:
-    """The names in a site's certificate."""
     return x509.SubjectAlternativeName([x509.DNSName(name), x509.UniformResourceIdentifier(MASK + mask.hex())])
 
 
 def named(common: str, network: str | None = None) -> x509.Name:
-    """The subject of a certificate."""
     known = [] if network is None else [x509.NameAttribute(NameOID.ORGANIZATION_NAME, network)]
     return x509.Name([*known, x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
@@ -209,7 +205,6 @@ def check_site(pem: bytes, network: str, name: str) -> SiteIdentity:
 
 @functools.lru_cache(maxsize=1024)  # asked for every other site in every round
 def _dates(pem: bytes) -> tuple[datetime, datetime]:
-    """From when to when a certificate holds."""
     try:
         read = x509.load_pem_x509_certificate(pem)
     except Exception as error:  # damaged bytes raise errors of many kinds
@@ -225,7 +220,6 @@ def check_keys(found: SiteIdentity, key: bytes, mask: bytes) -> None:
 
 
 def expires(pem: bytes) -> datetime:
-    """When a certificate ends."""
     return _dates(pem)[1]
 
 

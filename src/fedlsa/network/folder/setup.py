@@ -158,7 +158,7 @@ def approve(folder: Path | str, path: Path | str, fingerprint: str, *, renew: bo
     """
     network = Network.load(folder)
     asked, content = read_certificate(network, path)
-    if digits(fingerprint) != digits(asked.fingerprint):
+    if policy.plain_fingerprint(fingerprint) != policy.plain_fingerprint(asked.fingerprint):
         raise ArgumentError(  # what it should be is not said here, lest it be copied
             f"fingerprint must be that of the certificate; got {checks.show(fingerprint)}. "
             f"If {asked.name} read it to you like this, the certificate is not the site's: do not approve it"
@@ -171,11 +171,6 @@ def approve(folder: Path | str, path: Path | str, fingerprint: str, *, renew: bo
     audit.note(network.folder, "approved", site=asked.name, text=asked.fingerprint)
     files.write(target, x509.load_pem_x509_certificate(content).public_bytes(PEM), "the file")  # and no words around it
     return asked
-
-
-def digits(fingerprint: object) -> str:
-    """A fingerprint as it is compared, however it was written down."""
-    return "".join(str(fingerprint).lower().replace(":", " ").replace("-", " ").split())
 
 
 def _refuse_known_keys(network: Network, asked: SiteIdentity) -> None:

@@ -32,6 +32,7 @@ from ..store import ChainHead
 
 METRICS_KIND = "text/plain; version=0.0.4; charset=utf-8"
 SHARED_FILES = ("page.css", "page.js", "mark.svg")
+CERTIFICATES_POLL = 60.0  # seconds
 FRESH = 0.5  # seconds for which an answer is given again, however many look
 
 
@@ -55,6 +56,7 @@ class PageState(ABC):
         self.alive = alive
         self._guard = threading.Lock()
         self._last: tuple[float, dict[str, Any]] | None = None
+        self._expiring: tuple[float, list[str]] | None = None
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
@@ -63,6 +65,13 @@ class PageState(ABC):
     @abstractmethod
     def _families(self, now: dict[str, Any]) -> Families:
         """The content as metrics."""
+
+    def _certificates(self, of: Network | SiteFolder) -> list[str]:
+        """Those that end soon, in words; looked at once a minute."""
+        if self._expiring is None or time.monotonic() - self._expiring[0] > CERTIFICATES_POLL:
+            soon = [printable(text.replace(f"{of.folder}/", ""), 300) for text in certificate_warnings(of)]
+            self._expiring = time.monotonic(), soon
+        return self._expiring[1]
 
     def content(self) -> dict[str, Any]:
         """What the page shows; put together at most every FRESH seconds."""
@@ -86,7 +95,6 @@ class PageState(ABC):
         return Shown(json.dumps(told).encode() + b"\n", JSON_KIND, 503 if now["status"] == "dead" else 200)
 
     def metrics(self) -> Shown:
-        """For Prometheus."""
         return Shown(exposition(self._families(self.content())).encode(), METRICS_KIND)
 
     def show(self, port: int, address: str = LOOPBACK) -> Page:
@@ -163,7 +171,6 @@ def _escaped(text: str) -> str:
 
 # The coordinator: its latest run, sites and certificates.
 
-CERTIFICATES_POLL = 60.0  # seconds
 OTHER_RUNS = 12
 
 
@@ -178,7 +185,6 @@ class CoordinatorState(PageState):
         super().__init__(alive)
         self.network, self.present = network, present
         self._seen: RunSummary | None = None
-        self._expiring: tuple[float, list[str]] | None = None
 
     def _content(self) -> dict[str, Any]:
         with suppress(FedLSAError, OSError):  # sites come and go; what was known stays
@@ -188,7 +194,7 @@ class CoordinatorState(PageState):
             self._seen = None
         elif self._seen is None or self._seen.run != runs[-1]:
             self._seen = RunSummary(runs[-1])
-        seen, alive, certificates = self._seen, self.alive(), self._certificates()
+        seen, alive, certificates = self._seen, self.alive(), self._certificates(network)
         run = None if seen is None else seen.read().facts()
         alarms = [] if seen is None else list(seen.alarms)[::-1]
         away = [site for site in network.sites if site not in here]
@@ -222,14 +228,6 @@ class CoordinatorState(PageState):
                 said = json.loads(json.loads(receipt)["said"])
                 out[site] = {name: number(said.get(name)) for name in ("rho", "budget")}
         return out
-
-    def _certificates(self) -> list[str]:
-        """Those that end soon, in words; looked at once a minute."""
-        if self._expiring is None or time.monotonic() - self._expiring[0] > CERTIFICATES_POLL:
-            here = f"{self.network.folder}/"
-            soon = [printable(text.replace(here, ""), 300) for text in certificate_warnings(self.network)]
-            self._expiring = time.monotonic(), soon
-        return self._expiring[1]
 
     def _families(self, now: dict[str, Any]) -> Families:
         sites, run = now["sites"], now["run"]
@@ -306,7 +304,7 @@ class SiteState(PageState):
         except (FedLSAError, OSError) as error:
             why.append(printable(error, 300))
         self._verify()
-        alive, connected, certificates = self.alive(), self.connected(), self._certificates()
+        alive, connected, certificates = self.alive(), self.connected(), self._certificates(self.site)
         if not self._verified["whole"]:
             why.append(self._verified["text"])
         if not alive:
@@ -370,11 +368,6 @@ class SiteState(PageState):
             return [{"name": printable(file.stem, 80), "time": file.stat().st_mtime} for file in files]
         except OSError:
             return []
-
-    def _certificates(self) -> list[str]:
-        """Those that end soon, in words."""
-        here = f"{self.site.folder}/"
-        return [printable(text.replace(here, ""), 300) for text in certificate_warnings(self.site)]
 
 
 def _entry(entry: dict[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,6 @@ class Message(Struct, frozen=True, tag=str.lower):
 
     @property
     def kind(self) -> str:
-        """What it is."""
         return self.KIND
 
 
@@ -189,7 +188,6 @@ def verify(public: Any, purpose: str, network: str, site: str, sealed: bytes) ->
 
 
 def sign_bytes(key: Any, content: bytes) -> bytes:
-    """The signature of a private key (ECDSA)."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 

@@ -110,7 +110,6 @@ def changes(shares: Limbs, weights: Floats, unit: float) -> Floats:
 
 
 def negative(share: Limbs) -> Limbs:
-    """The share of the negative integers."""
     one = np.zeros_like(share)
     one[:, 0] = 1
     return add([~share, one])

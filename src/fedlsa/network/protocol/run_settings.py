@@ -148,7 +148,6 @@ class StartOptions:
         return None if count == sites else count
 
     def secure(self, sites: int) -> bool:
-        """Whether the coordinator learns sums only."""
         if self.aggregation is None:
             return sites >= SECURE_SITES and self.trim == 0
         return self.aggregation == "secure"
@@ -173,7 +172,6 @@ class StartOptions:
 
     @property
     def coding(self) -> Coding:
-        """How sites write their uploads."""
         return Coding(self.clip, self.noise, self.unit, self.row_clip, self.quantise)
 
     def text(self) -> str:

@@ -160,7 +160,6 @@ class ServerState(Struct, frozen=True):
 
     @property
     def secure(self) -> bool:
-        """Whether single changes are hidden in sums."""
         return self.settings.secure(len(self.settings.sites))
 
     def agent(self, site: object) -> int | None:

@@ -10,17 +10,19 @@ from __future__ import annotations
 import hmac
 import itertools
 import json
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import Floats
-from ...errors import MessageError, PolicyError
+from ...errors import MessageError, NetworkError, PolicyError
 from ...fitting.design import Levels, level_counts
 from ...fitting.formulas import kind_of, parse_formula
 from ...fitting.reading import first_pass
@@ -32,6 +34,7 @@ from ...fitting.tables import DataTable, MissingRows, listed
 from ...fitting.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.linear import symkron, triangle
+from .. import disk
 from ..folder.config import SiteFolder
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.client import LocalSteps
@@ -42,6 +45,7 @@ from .policy import Policy
 from .site_data import SiteData, Steps, check_scale, clear_prepared, prepare_steps, scale_to_json, site_columns
 
 Words = NDArray[np.uint64]
+SECRET_BYTES = 32
 MAX_COUNTED_VALUES = 10_000  # different values, beyond which a column's rare ones are not counted
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
 
@@ -334,3 +338,14 @@ class SiteTable:
             return steps(theta, xi + b, eta, count, 0, seed, 0)
 
         return local
+
+
+def draws_secret(folder: Path) -> bytes:
+    """The secret from which a site draws its rows; made at first, of mode 600."""
+    path = folder / "draws.secret"
+    if not path.exists():
+        disk.create(path, secrets.token_bytes(SECRET_BYTES), secret=True)
+    content = disk.check_secret(path, "the site's secret for draws").read_bytes()
+    if len(content) != SECRET_BYTES:
+        raise NetworkError(f"the site's secret for draws {path} is damaged; remove it, and a new one is made")
+    return content

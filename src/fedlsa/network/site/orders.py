@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -29,7 +30,8 @@ from ...fitting.rows import FeatureScale, read_scaled
 from ...fitting.run_plan import StepLimits
 from ...fitting.sums import penalty_of
 from ...theory.privacy import discrete_gaussian, rho_for
-from ..folder.certificates import SiteIdentity, check_site, mask_key, private_key
+from .. import disk
+from ..folder.certificates import private_key
 from ..folder.config import SiteFolder, task_text
 from ..protocol.agreed_design import AgreedDesign, plan_sums, scale_sums
 from ..protocol.client import (
@@ -61,15 +63,14 @@ from ..protocol.messages import (
     Sums,
     Work,
 )
-from ..protocol.ring import STATISTICS, pair_secret, to_integers
+from ..protocol.ring import STATISTICS, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
 from ..store import Database
 from . import limits
-from .facts import SiteTable, TableView, measure
+from .facts import SiteTable, TableView, changed_rows, draws_secret, measure
 from .ledger import Ledger, copy_place, digest_of
-from .limits import check_noise, check_round, refused
-from .policy import ApprovalMissing, Policy, check_approved, plain_fingerprint
-from .run_files import RunFiles
+from .limits import check_noise, check_peers, check_round, mask_secrets
+from .policy import ApprovalMissing, Policy, check_approved
 from .site_data import SiteData, Steps, scale_from_json, scale_to_json
 
 # A site's no: why an order was not followed, in words that tell nothing of the table.
@@ -94,52 +95,60 @@ def refusal(message: Order | None, error: Exception, ledger: Ledger, say: Callab
     return Refusal(name, generation, round_, reason, text, receipt=receipt)
 
 
-# The other sites of a run: whether they are who they were, and the secrets that this site shares with each for masks.
-#
-# Masks hide this site's answers from who does not know these secrets. A coordinator that could put keys of its own in
-# the place of other sites' would know them: so keys are those whose fingerprints a person has compared (`peers` of the
-# policy), or where there are none those of the first run, and others are refused.
+DIGEST_BYTES = 32
+MOST_HASHED = 2**29  # bytes: SQLite holds values of up to 1 GB
 
 
-def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mapping[str, str]) -> dict[str, str]:
-    """The fingerprints of the other sites by name; keys that are not known here are refused.
-
-    pinned : fingerprints of the first run, by name; empty before it
-    """
-    if not terms.secure:
-        return {}
-    compared = {plain_fingerprint(text) for text in policy.peers}
-    out: dict[str, str] = {}
-    for name, found in _others(terms, site).items():
-        own = plain_fingerprint(found.fingerprint)
-        out[name] = own
-        known = own in compared if compared else pinned.get(name, "" if pinned else own) == own
-        if not known:
-            what = "another key than before" if name in pinned else "a key that nobody here has compared"
-            raise refused(
-                "peers", f"{name} comes with {what}, fingerprint {found.fingerprint}; ask that site, then enter it"
-            )
-    return out
+def _columns_digest(table_view: TableView) -> bytes:
+    return hashlib.sha256(json.dumps(table_view.names).encode()).digest()
 
 
-def mask_secrets(terms: RunTerms, site: SiteFolder) -> dict[str, bytes]:
-    """What this site shares with each other site of a run; nothing with plain aggregation."""
-    if not terms.secure:
-        return {}
-    private = mask_key(site.mask_key.read_bytes())
-    return {name: pair_secret(private, found.mask) for name, found in _others(terms, site).items()}
+@dataclass(frozen=True)
+class RunFiles:
+    """What a site keeps of its runs in its store: what it was told (terms, coordinates, weights), its state (client.py)
+    and hashes of the rows that the last run used."""
 
+    site: SiteFolder
+    store: Database
+    say: Callable[[str], None]
 
-def _others(terms: RunTerms, site: SiteFolder) -> dict[str, SiteIdentity]:
-    """The other sites by name, all of this network, each with a key of its own; the run must know this site's own."""
-    mask = mask_key(site.mask_key.read_bytes()).public_key().public_bytes_raw()
-    pems = zip(terms.sites, terms.certificates, strict=True)
-    out = {name: check_site(pem.encode(), site.network, name) for name, pem in pems}
-    if len({found.mask for found in out.values()}) < len(out):
-        raise MessageError("'certificates' must have a key for masks for each site; two are the same")
-    if out.pop(site.name).mask != mask:  # nobody could take away what this site adds
-        raise MessageError("the run began with other keys of this site; with new ones it takes part in later runs")
-    return out
+    def note(self, experiment: str) -> dict[str, Any] | None:
+        """What the site has been told of a run; a damaged note is none."""
+        try:
+            found: dict[str, Any] | None = self.store.get_json(experiment, "note")
+        except ValueError:
+            return None
+        return found
+
+    def remember(self, experiment: str, note: dict[str, Any]) -> None:
+        self.store.put_json(experiment, "note", note)
+
+    def state(self, experiment: str) -> ClientState | None:
+        """The stored state; with a damaged one the site begins again, as one that forgot."""
+        content = self.store.get(experiment, "state")
+        try:
+            return None if content is None else decode(content, ClientState)
+        except MessageError as error:
+            self.say(f"the state of the run {experiment} is damaged: {error}")
+            return None
+
+    def keep(self, experiment: str, old: ClientState | None, new: ClientState | None) -> None:
+        """Keep a state that has changed: it is on the disk with the next entry of the ledger."""
+        if new is not None and new is not old:
+            self.store.stage(experiment, "state", encode(new))
+
+    def changed_rows(self, table_view: TableView) -> tuple[int, int] | None:
+        """Rows that are gone and rows that are new since the last run; None where the columns were others."""
+        kept = self.store.get("", "rows") or b""
+        if kept[:DIGEST_BYTES] != _columns_digest(table_view):
+            return None
+        return changed_rows(np.frombuffer(kept[DIGEST_BYTES:], np.uint64), table_view.rows)
+
+    def keep_rows(self, table_view: TableView) -> None:
+        """Keep hashes of all rows, to be compared with those of the next run."""
+        content = _columns_digest(table_view) + table_view.rows.tobytes()
+        if table_view.rows.nbytes < MOST_HASHED and content != self.store.get("", "rows"):
+            self.store.stage("", "rows", content)
 
 
 @dataclass(frozen=True)
@@ -176,11 +185,10 @@ class OrderHandler:
         if self.policy.privacy != "none":
             self.ledger.budget = rho_for(self.policy.epsilon, self.policy.delta)
         self.files = RunFiles(site, store, say)
-        self.table = SiteTable(site, data, self.files.draws_secret())
+        self.table = SiteTable(site, data, draws_secret(site.folder))
         self.pairs: dict[str, Mapping[str, bytes]] = {}  # secrets with the other sites, of the latest run
 
     def respond(self, body: bytes) -> bytes:
-        """The answer to an order, both as bytes."""
         try:
             order: Order = decode(body, Orders)
         except MessageError as error:
@@ -382,7 +390,8 @@ class OrderHandler:
         new, answer = client_finish(opened.state, message, opened.run)
         self.ledger.check_label(label, digest_of(answer))
         self.files.keep(message.experiment, opened.state, new)
-        self.files.write_result(message.experiment, out)
+        self.site.results.mkdir(exist_ok=True)
+        disk.write_json(self.site.results / f"{message.experiment}.json", out, "a result")
         more = {"numbers": len(message.theta), "closed": "it is over", "order": order_digest, "groups": opened.groups}
         answered = self._enter(answer, terms.token, message, "the control variate", label, more)
         self.table.forget_prepared()

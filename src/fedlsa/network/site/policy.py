@@ -7,7 +7,6 @@ import dataclasses
 import json
 import re
 import textwrap
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +19,11 @@ from ...fitting.formulas import parse_formula
 from ...fitting.run_plan import LARGEST_STEP, LEAST_LOCAL_STEPS, MOST_ROUNDS
 from ...fitting.tasks import Regression, Task
 from ..disk import CHECKED
+from ..folder.config import VERSION, parse, read_file
 from ..protocol.codec import printable
 from ..protocol.run_settings import RunTerms, plain_name
 from ..store import Database
 
-POLICY_VERSION = 1
 ANY_COLUMN = "*"
 TASKS, UNITS = ("regression", "value"), ("none", "record", "site")
 HEAD = """\
@@ -158,19 +157,12 @@ class Policy:
                     f"the policy {path} must be writable by its owner alone; got mode {mode & 0o777:o}. Read it, for "
                     "somebody else may have changed it, and close it (chmod go-w)"
                 )
-            content: dict[str, Any] = tomllib.loads(path.read_bytes().decode("utf-8"))
         except FileNotFoundError:
             raise NetworkError(f"there is no policy {path}: without one nothing may leave this site") from None
         except OSError as error:
             raise NetworkError(f"cannot read the policy {path}: {reason(error)}") from error
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise NetworkError(f"the policy {path} is not TOML: {reason(error)}") from None
-        version = content.pop("version", None)
-        if type(version) is not int or version != POLICY_VERSION:
-            raise NetworkError(
-                f"the policy {path} must have version = {POLICY_VERSION}; got {checks.show(version)}: "
-                "what an entry means may have changed"
-            )
+        content = parse(read_file(path), f"the policy {path}")
+        del content["version"]
         known = [field.name for field in dataclasses.fields(cls)]
         for name in content:
             if name not in known:
@@ -183,7 +175,7 @@ class Policy:
 
     def text(self) -> str:
         """The content of policy.toml: a sentence above every entry."""
-        lines = [HEAD, f"version = {POLICY_VERSION}"]
+        lines = [HEAD, f"version = {VERSION}"]
         for field in dataclasses.fields(self):
             value = json.dumps(getattr(self, field.name), ensure_ascii=False).replace("\x7f", "\\u007f")
             why = textwrap.fill(field.metadata["why"], 120, initial_indent="# ", subsequent_indent="# ")
@@ -191,9 +183,9 @@ class Policy:
         return "\n".join(lines) + "\n"
 
 
-def plain_fingerprint(text: str) -> str:
-    """A fingerprint without what people put between its digits."""
-    return re.sub(r"[\s:-]", "", text).lower()
+def plain_fingerprint(text: object) -> str:
+    """A fingerprint as it is compared, without what people put between its digits."""
+    return re.sub(r"[\s:-]", "", str(text)).lower()
 
 
 def template(task: Task) -> str:
