@@ -102,6 +102,7 @@ clean: ## remove the virtual environment and all caches; out/ stays
 # TypeScript reads the types that scripts of pages state in comments; node comes with the test extra, from PyPI.
 types: tests/types/node_modules/.package-lock.json
 	@$(BIN)/node tests/types/node_modules/typescript/bin/tsc --project tests/types
+	@$(BIN)/node tests/types/node_modules/typescript/bin/tsc --project tests/types/strict.json
 
 tests/types/node_modules/.package-lock.json: tests/types/package-lock.json $(VENV)/.installed-test
 	@$(BIN)/npm ci --silent --prefix tests/types

@@ -8,7 +8,7 @@ import pytest
 
 from fedlsa.figures.chart_data import chart_data
 from fedlsa.figures.lines import Chart, ChartRows, Line, level, mean_line, method_line
-from fedlsa.pages import scripts
+from fedlsa.pages import COLOURS, scripts, static_text
 
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:"
 X = np.arange(0, 101.0)
@@ -27,17 +27,19 @@ CHARTS = [
 @pytest.fixture
 def page(browser):
     """A page of two charts with a legend; faults: what it complains of."""
-    page = browser.new_page(viewport={"width": 800, "height": 600})
+    page = browser.new_page(viewport={"width": 800, "height": 800})
     page.faults = []
     page.on("pageerror", lambda error: page.faults.append(str(error)))
     page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
     files = {f"/{name}": text for name, text in scripts("chart").items()}
     tags = "".join(f'<script src="{name}"></script>' for name in files)
-    home = f"<!doctype html><link rel=icon href=data:,><div id=a></div><div id=b></div><p id=legend></p>{tags}"
+    files[f"/{COLOURS}"] = static_text(COLOURS)
+    head = f"<!doctype html><link rel=icon href=data:,><link rel=stylesheet href={COLOURS}>"
+    home = f"{head}<div id=a></div><div id=b></div><p id=legend></p>{tags}"
 
     def answer(route):
         name = route.request.url.removeprefix("http://chart.test")
-        kind = "text/html" if name == "/" else "text/javascript"
+        kind = {"/": "text/html", f"/{COLOURS}": "text/css"}.get(name, "text/javascript")
         body = home if name == "/" else files[name]
         route.fulfill(body=body, content_type=f"{kind}; charset=utf-8", headers={"Content-Security-Policy": POLICY})
 
@@ -88,7 +90,7 @@ def test_the_pointer_reads_the_values_nearest_to_it(page):
     grid = page.evaluate("document.querySelector('#b .fc-grid').getBBox().x")
     page.mouse.move(box["x"] + (grid + box["width"]) / 2, box["y"] + 60)
     assert said(page) == ["agents N: 10", {"Scaffnew": "0.5", "simulated": "0.4 ± 0.1"}]
-    page.mouse.move(5, 590)
+    page.mouse.move(5, 790)
     assert said(page) is None
 
 
@@ -115,7 +117,7 @@ def test_the_legend_has_every_label_once_and_type_is_never_small(page):
 @pytest.mark.parametrize("width", [260, 320, 700])
 def test_numbers_on_the_axes_have_room_at_every_width(page, width):
     page.set_viewport_size({"width": width, "height": 700})
-    page.wait_for_function("width => document.querySelector('#b > svg').viewBox.baseVal.width < width", arg=width)
+    page.wait_for_function("width => document.querySelector('#b > svg').viewBox.baseVal.width <= width", arg=width)
     boxes = page.evaluate("""() => [...document.querySelectorAll("#a text, #b text")].map(e => {
       const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom, e.textContent]; })""")
     assert all(left >= 0 and right <= width for left, _, right, _, words in boxes if words)

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from legible import illegible
 from scipy.optimize import minimize
 
 import fedlsa as fl
@@ -689,6 +690,52 @@ def test_dark_and_light_come_at_once_and_paper_has_the_words_without_the_buttons
     still.emulate_media(media="screen")
     assert still.get_by_role("button", name="Play", exact=True).is_visible()
     still.locator("details").evaluate("e => { e.open = false; }")
+
+
+def test_every_word_can_be_read_by_day_and_by_night(still):
+    for scheme in ("light", "dark"):
+        still.emulate_media(color_scheme=scheme)
+        for hash in ("step=1", "step=5", "lab=1"):
+            visit(still, hash)
+            if "step" in hash:
+                still.locator("#guesses button").first.click()
+            assert illegible(still) == []
+    still.emulate_media(color_scheme="light")
+
+
+# the words on the picture of the agents, each with its box, as they are drawn from now on
+BOXES = """() => {
+  const brush = CanvasRenderingContext2D.prototype, real = brush.fillText;
+  const ground = document.querySelector(".fs-plane canvas");
+  window.boxes = {};
+  brush.fillText = function (text, x, y, ...rest) {
+    const {width} = this.measureText(text), tall = parseFloat(this.font.match(/([\\d.]+)px/)[1]);
+    const left = this.textAlign === "center" ? x - width / 2 : x;
+    if (this.canvas === ground) boxes[`${text} ${Math.round(left)}`] = [left, y - tall / 2, left + width, y + tall / 2];
+    real.call(this, text, x, y, ...rest);
+  };
+}"""
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("hash", ["step=2", "step=4", "step=5", "lab=1", "lab=1&agents=2", "lab=1&agents=5"])
+def test_no_name_lies_on_another(browser, width, hash):
+    page = opened(browser, viewport={"width": width, "height": 844}, reduced_motion="reduce")
+    visit(page, hash)
+    page.evaluate(BOXES)
+    if "step" in hash:
+        page.locator("#guesses button").first.click()
+    page.evaluate("() => { boxes = {}; fedlsaPlay.scene.show(fedlsaPlay.shown, {keep: 1}); }")
+    drawn(page)
+    boxes = page.evaluate("boxes")
+    assert any("ends here" in words for words in boxes)
+    names = [(words, *box) for words, box in boxes.items() if "★" not in words]
+    for i, (words, left, top, right, bottom) in enumerate(names):
+        for other, *box in names[:i]:
+            free = left >= box[2] or box[0] >= right or top >= box[3] or box[1] >= bottom
+            assert free, f"{words} lies on {other}"
+    page.close()
+    assert page.faults == []
 
 
 def test_an_address_wins_over_an_answer_that_comes_at_the_same_moment(still):

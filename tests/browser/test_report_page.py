@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from legible import illegible
 
 from fedlsa.experiments import EXPERIMENTS, Outcome, Scale
 from fedlsa.experiments.report import write
@@ -145,6 +146,7 @@ def test_nothing_is_wider_than_a_telephone_and_what_is_no_number_says_why(page, 
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 320
     page.locator("#markov .hint").first.wait_for()  # the table scrolls inside, and says so
+    assert illegible(page) == []
     words = page.inner_text("body")
     assert not {"nan", "NaN", "inf", "None"} & set(words.split())
     assert "squared bias: a simulation does not know the mean of its law" in words

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fedlsa.pages import scripts
+from fedlsa.pages import COLOURS, scripts, static_text
 
 DATA = """rounds => {
   const fall = s => Array.from({length: rounds + 1}, (_, t) => [2 * s ** t, s ** t]);
@@ -48,7 +48,7 @@ def page(browser):
     page.faults = []
     page.on("pageerror", lambda error: page.faults.append(str(error)))
     page.set_default_timeout(180_000)
-    page.set_content("<body><div id=here></div></body>")
+    page.set_content(f"<style>{static_text(COLOURS)}</style><body><div id=here></div></body>")
     for text in scripts("scene").values():
         page.add_script_tag(content=text)
     page.evaluate(f"""() => {{
@@ -237,6 +237,21 @@ def test_the_axis_of_the_error_has_powers_of_ten_alone(page):
     assert len(ticks) >= 2
     assert len(set(ticks)) == len(ticks)
     assert all(math.log10(tick) == pytest.approx(round(math.log10(tick)), abs=1e-12) for tick in ticks)
+
+
+def test_an_axis_of_rounds_has_no_tenths(page):
+    ticks = page.evaluate("""() => {
+      const seen = [], brush = CanvasRenderingContext2D.prototype, real = brush.fillText;
+      brush.fillText = function (text, ...rest) {
+        if (this.textAlign === "center" && Number.isFinite(+text)) seen.push(+text);
+        real.call(this, text, ...rest);
+      };
+      scene.show(made(2));
+      brush.fillText = real;
+      scene.show(made(6));
+      return seen;
+    }""")
+    assert ticks == [0, 1, 2]
 
 
 def test_new_data_replace_the_old_while_it_plays(page):

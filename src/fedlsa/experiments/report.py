@@ -1,7 +1,7 @@
 """The report: one page that needs nothing but itself, with an entry per sentence of the paper, and all that was made.
 
-Its text and layout are the template report.html; its charts are drawn by the scripts of `fedlsa.pages` from JSON inside
-the page. Without scripts text, tables and verdicts are there. Equal outcomes give equal bytes: it holds no date and no
+Its text and layout are the template report.html; styles and scripts are those of `fedlsa.pages`, charts are JSON inside the
+page. Without scripts text, tables and verdicts are there. Equal outcomes give equal bytes: it holds no date and no
 duration.
 """
 
@@ -123,7 +123,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
             for name, made in o.charts.items()
             for i, chart in enumerate(made["charts"])
         },
-        scripts=[Markup(script) for script in pages.scripts("chart").values()],
+        styles=[Markup(pages.static_text(name)) for name in (pages.COLOURS, "report.css")],
+        scripts=[Markup(script) for script in pages.scripts("report").values()],
         INSTANCES=INSTANCES, MARKS=MARKS, CORRECTED=CORRECTED, count=count_marks, command=command, shown=ShownTable,
         ran=ran, smaller=smaller, parameters=parameters, finite=math.isfinite, interval=interval, elsewhere=elsewhere,
         shown_words=shown_words, chart_id=chart_id,

@@ -183,6 +183,7 @@ class ExplorerPage:
         tags = "\n".join(f'<script src="/{name}" defer></script>' for name in ("about.js", *scripts))
         html = page_file("explorer.html").replace("SCRIPTS", tags)
         texts = scripts | {
+            pages.COLOURS: pages.static_text(pages.COLOURS),
             "explorer.css": page_file("explorer.css"),
             "about.js": f"const ABOUT = {json.dumps(about())};",
         }

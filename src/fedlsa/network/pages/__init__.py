@@ -20,7 +20,7 @@ from ... import checks
 from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...files import reason
 from ...installation import __version__
-from ...pages import scripts
+from ...pages import COLOURS, scripts, static_text
 from ...pages.web_server import JSON_KIND, KINDS, LOOPBACK, Page, Shown
 from ..coordinator.runs import RunSummary, all_runs, number
 from ..disk import read_json
@@ -104,7 +104,8 @@ class PageState(ABC):
         """
         checks.integer("port", port, at_least=0, at_most=65535)
         routes = {f"/{name}": static(name) for name in (*self.FILES[1:], *SHARED_FILES)}
-        routes |= {f"/{name}": _shown(text, "js") for name, text in scripts(*self.DRAWS).items()}
+        shared = scripts(*self.DRAWS) | {COLOURS: static_text(COLOURS)}
+        routes |= {f"/{name}": _shown(text, name.split(".")[1]) for name, text in shared.items()}
         routes |= {"/": static(self.FILES[0], *self.DRAWS), "/favicon.ico": static("mark.svg")}
         routes |= {"/state.json": self.state, "/health": self.health, "/metrics": self.metrics}
         try:
@@ -266,7 +267,7 @@ class SiteState(PageState):
     connected : whether the coordinator is reached; alive : whether the program still tries
     """
 
-    FILES = ("site.html", "site.js")
+    FILES, DRAWS = ("site.html", "site.js"), ("numbers",)
 
     def __init__(
         self,

@@ -1,15 +1,11 @@
-/* What all pictures of a page share: numbers in print, ticks, scales, colours. A classic script with one global,
-   FedLSAAxes. A page that wants other colours sets the variables --fs-ink, --fs-FedLSA, ... on a picture's element. */
+/* What all pictures of a page share: numbers in print, ticks, scales. A classic script with one global, FedLSAAxes.
+   Colours are the variables of colours.css (--ink, --FedLSA, ...); a page may set others on a picture's element. */
 "use strict";
 
 /** @typedef {[number, number]} Point */
 /** @typedef {{scale?: "linear" | "log", low: number, high: number}} Extent */
 
 var FedLSAAxes = (() => {
-  const DARK = `--fs-ink: #ececec; --fs-soft: #a8a8a8; --fs-faint: #3a3d42; --fs-paper: #1c1e22; --fs-FedLSA: #ff8d45;
-    --fs-SCAFFLSA: #58b1ee; --fs-Scaffnew: #35c99b; --fs-start: #8b8f96; --fs-drift: #d39a1c; --fs-noise: #a78bd0;`;
-  const LIGHT = `--fs-ink: #222; --fs-soft: #5f5f5f; --fs-faint: #e0e0e0; --fs-paper: #fff; --fs-FedLSA: #bf4e00;
-    --fs-SCAFFLSA: #0072b2; --fs-Scaffnew: #007f5a; --fs-start: #9a9a9a; --fs-drift: #e69f00; --fs-noise: #8c6bb1;`;
   const FONT = "system-ui, sans-serif", SMALL = `12px ${FONT}`;
 
   /** @param {number} v @param {number} low @param {number} high */
@@ -31,7 +27,6 @@ var FedLSAAxes = (() => {
     sheet.replaceSync(text);
     document.adoptedStyleSheets.push(sheet);
   }
-  addStyle(`:where(.fs, .fc) { ${LIGHT} } @media screen and (prefers-color-scheme: dark) { :where(.fs, .fc) { ${DARK} } }`);
 
   // ---- numbers in print
   /** @param {number} k */

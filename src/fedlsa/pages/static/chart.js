@@ -45,18 +45,18 @@ var FedLSAChart = (() => {
   const TOP = 24, BOTTOM = 40, RIGHT = 14, REACH = 4;  // pixels: around the axes; as far from the pointer are values that are shown
   addStyle(`
     :where(.fc) { display: block; min-width: 0; } .fc > svg { display: block; width: 100%; height: auto; }
-    .fc svg[tabindex] { cursor: crosshair; touch-action: pan-y; } .fc svg:focus-visible { outline: 3px solid #3b8fd6; }
-    .fc text { font: 12px system-ui, sans-serif; fill: var(--fs-ink); } .fc .fc-name { fill: var(--fs-soft); }
-    .fc .fc-grid { fill: none; stroke: var(--fs-faint); } .fc .fc-cursor { stroke: var(--fs-ink); }
+    .fc svg[tabindex] { cursor: crosshair; touch-action: pan-y; }
+    .fc text { font: 12px system-ui, sans-serif; fill: var(--ink); } .fc .fc-name { fill: var(--soft); }
+    .fc .fc-grid { fill: none; stroke: var(--faint); } .fc .fc-cursor { stroke: var(--ink); }
     .fc g, .fc-legend svg, .fc-tip i { --c: var(--own); }
     .fc-line, .fc-mark { stroke: var(--c); fill: none; stroke-linejoin: round; } .fc-mark { stroke-width: 1.3; }
     .fc-mark.fc-full, .fc-band { fill: var(--c); }
-    .fc-legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; color: var(--fs-ink); }
+    .fc-legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; color: var(--ink); }
     .fc-legend svg { margin-right: 0.4em; vertical-align: -0.05em; overflow: visible; }
     .fc-tip { position: fixed; z-index: 9; pointer-events: none; max-width: min(22rem, 95vw); padding: 0.3rem 0.6rem;
-      border: 1px solid var(--fs-soft); border-radius: 0.3rem; background: var(--fs-paper); color: var(--fs-ink);
+      border: 1px solid var(--soft); border-radius: 0.3rem; background: var(--paper); color: var(--ink);
       font: 13px/1.5 system-ui, sans-serif; font-variant-numeric: tabular-nums; }
-    .fc-tip[hidden] { display: none; } .fc-tip b { display: block; }
+    .fc-tip b { display: block; }
     .fc-tip span { display: flex; justify-content: space-between; gap: 1rem; }
     .fc-tip :is(i, em) { font-style: normal; } .fc-tip i { border-left: 4px solid var(--c); padding-left: 0.4em; }
     @media screen and (prefers-color-scheme: dark) { :is(.fc g, .fc-legend svg, .fc-tip i).fc-own {
@@ -74,7 +74,7 @@ var FedLSAChart = (() => {
       @param {E} element @param {LineData} line */
   function tint(element, {colour = "ink"}) {
     element.classList.toggle("fc-own", colour.startsWith("#"));
-    element.style.setProperty("--own", colour.startsWith("#") ? colour : `var(--fs-${colour}, var(--fs-ink))`);
+    element.style.setProperty("--own", colour.startsWith("#") ? colour : `var(--${colour}, var(--ink))`);
     return element;
   }
   /** @param {number} v */

@@ -125,7 +125,8 @@ var FedLSACurves = (() => {
         line(g, [[box.l, Y.at(v)], [box.r, Y.at(v)]], paint("faint"), 1);
         text(g, number(v, 6, 99_999), box.l - 6, Y.at(v), soft, rim, SMALL, "right");
       }
-      for (const v of X.ticks(Math.max(2, Math.floor((box.r - box.l) / 70)))) {
+      const whole = axes.xs.every(Number.isInteger);  // there is no tenth of a round
+      for (const v of X.ticks(Math.max(2, Math.floor((box.r - box.l) / 70))).filter(v => !whole || Number.isInteger(v))) {
         line(g, [[X.at(v), box.b], [X.at(v), box.b + 4]], soft, 1);
         text(g, number(v, 6), X.at(v), box.b + 13, soft, rim, SMALL, "center");
       }

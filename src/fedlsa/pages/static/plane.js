@@ -64,23 +64,23 @@ var FedLSAPlane = (() => {
   }
 
   /** Where a name of width w and height h stands about its point [x, y]: [left, top], or null where there is no room. Of
-      24 places the one that hides least: names and marks that are there (boxes), a path (taken), what is another's.
-      @param {Point} point @param {number} w @param {number} h @param {Rectangle} pane @param {Label[]} labels
+      all places the one that hides least: names and marks that are there (boxes), a path (taken), what is another's.
+      @param {Label} label @param {number} w @param {number} h @param {Rectangle} pane @param {Label[]} labels
       @param {number[][]} boxes @param {Point[]} taken @returns {Point | null} */
-  function freePlace([x, y], w, h, pane, labels, boxes, taken) {
+  function freePlace([[x, y], , , , tied], w, h, pane, labels, boxes, taken) {
     const [l, r, t, b] = [pane.x + 2, pane.x + pane.w - 2, pane.y + 2, pane.y + pane.h - 2];
     /** @type {Point | null} */
     let best = null;
     let fewest = Infinity;
-    for (const gap of [14, 24, 38]) for (const [i, j] of AROUND) {
+    for (const gap of tied ? [14, 24, 38, 54, 72, 92] : [14, 24, 38]) for (const [i, j] of AROUND) {
       const near = i && j ? 0.8 : 1;
       const left = clamp(x + i * near * (gap + w / 2) - w / 2, l, r - w), top = y + j * near * (gap + h / 2) - h / 2;
       if (w >= r - l || top <= t || top + h >= b) continue;
       const off = (/** @type {Point} */ [a, b]) => Math.hypot(Math.max(left - a, a - left - w, 0), Math.max(top - b, b - top - h, 0));
       const nearer = labels.filter(([p]) => off(p) < off([x, y])).length;  // it is not to be taken for another's
-      const on = (/** @type {number[]} */ [a, b, c, d]) => left < a + c && a < left + w && top < b + d && b < top + h;
+      const on = (/** @type {number[]} */ [a, b, c, d]) => left < a + c + 2 && a < left + w + 2 && top < b + d && b < top + h;
       const struck = taken.filter(p => on([p[0] - 6, p[1] - 4, 12, 8])).length;
-      const hidden = 4 * boxes.filter(on).length + struck + 3 * nearer + gap / 60;
+      const hidden = 12 * boxes.filter(on).length + Math.min(struck, 8) + (tied ? 0 : 3 * nearer) + gap / 60;
       if (hidden < fewest) [best, fewest] = [[left, top], hidden];
     }
     return best;
@@ -396,9 +396,10 @@ var FedLSAPlane = (() => {
         @param {Rectangle} pane @param {Label[]} labels @param {Point[]} taken @param {number[]} words */
     function placeNames(g, pane, labels, taken, words) {
       const boxes = [[pane.x, pane.y, pane.w, 28], words, ...labels.map(([[x, y]]) => [x - 10, y - 10, 20, 20])];
-      for (const [point, words, style, size, tied] of labels) {
+      for (const label of labels) {
+        const [point, words, style, size, tied] = label;
         g.font = `600 ${size}px ${FONT}`;
-        const w = g.measureText(words).width, h = size + 3, found = freePlace(point, w, h, pane, labels, boxes, taken);
+        const w = g.measureText(words).width, h = size + 3, found = freePlace(label, w, h, pane, labels, boxes, taken);
         if (!found) continue;
         boxes.push([...found, w, h]);
         const to = /** @type {Point} */ ([clamp(point[0], found[0], found[0] + w), clamp(point[1], found[1] + 2, found[1] + h - 2)]);

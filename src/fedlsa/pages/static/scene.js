@@ -12,8 +12,8 @@
      onStar([x, y], first)       theta_star is pulled, likewise
      future                      how strongly curves are drawn beyond the cursor, 0 to 1
 
-   data is plain JSON, SceneData below; a value that is not a finite number is not drawn. Colours and the height are CSS
-   variables of the element (--fs-ink, --fs-FedLSA, ..., --fs-height). Where frames come slowly, what moves is drawn with
+   data is plain JSON, SceneData below; a value that is not a finite number is not drawn. Colours are those of colours.css;
+   the height is a variable of the element, --fs-height. Where frames come slowly, what moves is drawn with
    fewer pixels until it rests. */
 "use strict";
 
@@ -26,7 +26,7 @@ var FedLSAScene = (() => {
   const {addStyle, clamp, most} = FedLSAAxes;
   addStyle(`
     :where(.fs) { --fs-height: 26rem; }
-    .fs { color: var(--fs-ink); font: 0.95rem/1.4 system-ui, sans-serif; min-width: 0; }
+    .fs { color: var(--ink); font: 0.95rem/1.4 system-ui, sans-serif; min-width: 0; }
     .fs-title { font-weight: 600; margin: 0 0 0.3rem; } .fs-stage { display: flex; flex-wrap: wrap; gap: 0.6rem; }
     :where(.fs-view) { flex: 1 1 0; min-width: min(17rem, 100%); height: var(--fs-height); }
     .fs-view { position: relative; overflow: hidden; }
@@ -36,24 +36,22 @@ var FedLSAScene = (() => {
     .fs-handles { position: relative; z-index: 2; }
     .fs-handle { position: absolute; width: 40px; height: 40px; margin: -20px; border: 0; padding: 0; border-radius: 50%;
       background: none; cursor: grab; touch-action: none; }
-    .fs :is(button, input):focus-visible { outline: 3px solid #4c8dff; outline-offset: 1px; }
     .fs-zoom { position: absolute; right: 2px; top: 2px; z-index: 3; display: flex; gap: 2px; }
     .fs-tip { position: absolute; z-index: 2; pointer-events: none; font-size: 12px; line-height: 1.35;
-      background: var(--fs-paper); border: 1px solid var(--fs-soft); border-radius: 5px; padding: 2px 3px; }
+      background: var(--paper); border: 1px solid var(--soft); border-radius: 5px; padding: 2px 3px; }
     .fs-tip td { padding: 0 4px; white-space: nowrap; font-variant-numeric: tabular-nums; }
     .fs-tip td + td { text-align: right; }
     .fs-bar { display: flex; flex-wrap: wrap; gap: 0.4rem 0.7rem; align-items: center; margin-top: 0.4rem; }
     .fs-bar .fs-keys { margin: 0; } :where(.fs-play) { min-width: 5.5rem; }
-    .fs-bar input { flex: 1 1 9rem; min-width: 6rem; accent-color: var(--fs-SCAFFLSA); }
-    :is(.fs-bar, .fs-zoom) button { font: inherit; color: var(--fs-ink); background: var(--fs-paper); cursor: pointer;
-      border: 1px solid var(--fs-soft); border-radius: 6px; padding: 0.2rem 0.6rem; min-height: 32px; }
+    .fs-bar input { flex: 1 1 9rem; min-width: 6rem; accent-color: var(--SCAFFLSA); }
+    :is(.fs-bar, .fs-zoom) button { background: var(--paper); padding: 0.2rem 0.6rem; min-height: 32px; }
     .fs-zoom button { padding: 0; min-width: 28px; min-height: 28px; font-size: 14px; }
     @media (max-width: 26rem) { .fs-zoom button:nth-child(2) { display: none; } }  /* room for a method's name */
     .fs-key::before { content: ""; display: inline-block; width: 1.1em; height: 0.25em; margin-right: 0.4em;
       vertical-align: middle; background: var(--key); forced-color-adjust: none; }
     .fs-key[aria-pressed=true] { outline: 2px solid var(--key); outline-offset: -2px; }
     .fs-words, .fs-caption { margin: 0.35rem 0 0; min-height: 1.4em; font-variant-numeric: tabular-nums; }
-    .fs-caption { color: var(--fs-soft); font-size: 0.88em; } .fs [hidden] { display: none; }
+    .fs-caption { color: var(--soft); font-size: 0.88em; }
     @media print { .fs :is(.fs-tip, .fs-zoom, .fs-bar) { display: none; } }`);
   /** @param {string[]} names */
   const zooms = (...names) => `<span class="fs-zoom">${["+", "−", "Fit"].map((sign, i) =>
@@ -96,7 +94,7 @@ var FedLSAScene = (() => {
     /** @type {Record<string, string>} */
     let tints = {};
     /** @type {Paint} */
-    const paint = name => tints[name] ??= css.getPropertyValue(`--fs-${name}`).trim() || "#8c6bb1";
+    const paint = name => tints[name] ??= css.getPropertyValue(`--${name}`).trim() || "#8c6bb1";
 
     // ---- time: a slow machine drops frames, but rounds take as long as ever
     const next = () => { frame = frame || requestAnimationFrame(step); };
@@ -206,7 +204,7 @@ var FedLSAScene = (() => {
         const key = /** @type {HTMLButtonElement} */ (keys.children[i] || keys.appendChild(document.createElement("button")));
         Object.assign(key, {type: "button", className: "fs-key", textContent: name, disabled: !split.includes(name)});
         key.title = key.disabled ? "" : `Show what the error of ${name} is made of`;
-        key.style.setProperty("--key", `var(--fs-${name}, #8c6bb1)`);
+        key.style.setProperty("--key", `var(--${name}, #8c6bb1)`);
         key.setAttribute("aria-pressed", String(name === bandsOf));
         key.onclick = () => { bandsOf = name; makeKeys(); renew(); };
       });

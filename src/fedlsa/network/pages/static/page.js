@@ -6,36 +6,43 @@ const PATIENCE = 10000; // milliseconds that an answer may take
 /** An element of the page, which has it. @param {string} id @returns {any} */
 export const byId = (id) => document.getElementById(id);
 
-/** A new element: its class, and children that are elements or text. */
-export function make(tag, name, ...children) {
+/** @typedef {Node | string | number} Child */
+
+/** A new element: its class, and children that are elements or text. @template {keyof HTMLElementTagNameMap} K
+    @param {K} tag @param {string} [name] @param {Child[]} children */
+export function make(tag, name = "", ...children) {
   const element = document.createElement(tag);
   if (name) element.className = name;
-  element.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  element.append(.../** @type {(Node | string)[]} */ (children));
   return element;
 }
 
-/** Replace what an element holds, unless it is the same already: what a reader has marked stays marked. */
+/** Replace what an element holds, unless it is the same already: what a reader has marked stays marked.
+    @param {Element} element @param {Child[]} children */
 export function fill(element, ...children) {
-  const next = element.cloneNode(false);
-  next.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  const next = /** @type {Element} */ (element.cloneNode(false));
+  next.append(.../** @type {(Node | string)[]} */ (children));
   if (!element.isEqualNode(next)) element.replaceChildren(...next.childNodes);
 }
 
+/** @param {HTMLElement} element @param {boolean} shown */
 export function show(element, shown) {
   if (element.hidden === shown) element.hidden = !shown;
 }
 
-/** A pill with a word in it; kind: good, fair, bad or calm. */
+/** A pill with a word in it; kind: good, fair, bad or calm. @param {HTMLElement} element @param {string} word
+    @param {string} kind */
 export function pill(element, word, kind) {
   fill(element, word);
   element.className = `pill ${kind}`;
 }
 
-/** A card: what it is, its value, and a smaller line. */
+/** A card: what it is, its value, and a smaller line. @param {string} label @param {Child} value @param {string} [more] */
 export function card(label, value, more = "") {
   return make("div", "card", make("dt", "", label), make("dd", "", make("b", "", value), make("span", "soft", more)));
 }
 
+/** @param {number} count */
 export function bytes(count) {
   for (const unit of ["B", "kB", "MB"]) {
     if (count < 1000) return `${Number(count.toPrecision(3))} ${unit}`;
@@ -44,13 +51,10 @@ export function bytes(count) {
   return `${Number(count.toPrecision(3))} GB`;
 }
 
-export function brief(value) {
-  if (value === null || value === undefined) return "–";
-  const small = value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5);
-  return small ? value.toExponential(1) : String(Number(value.toPrecision(3)));
-}
+/** A number as all pages print it; a dash where there is none. @param {number | null} value */
+export const brief = (value) => (value === null ? "–" : FedLSAAxes.number(value));
 
-/** A time of day; with the date where it is not today. */
+/** A time of day; with the date where it is not today. @param {number | null} seconds */
 export function clock(seconds) {
   if (seconds === null) return "";
   const at = new Date(1000 * seconds), today = new Date().toDateString() === at.toDateString();
@@ -60,7 +64,7 @@ export function clock(seconds) {
   return element;
 }
 
-/** A bar for a budget: how much is left of it, in words beside it. */
+/** A bar for a budget: how much is left of it, in words beside it. @param {number} left @param {number} total */
 export function budget(left, total) {
   const bar = make("meter");
   bar.min = 0;
@@ -72,7 +76,7 @@ export function budget(left, total) {
   return make("span", "budget", bar, ` ${brief(Math.max(0, left))} of ${brief(total)}`);
 }
 
-/** Ask for the state again and again, and draw it; say so where nobody answers. */
+/** Ask for the state again and again, and draw it; say so where nobody answers. @param {(now: any) => void} draw */
 export async function watch(draw) {
   for (;;) {
     const lost = byId("lost");

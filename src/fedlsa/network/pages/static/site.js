@@ -2,9 +2,21 @@
 
 import { brief, budget, byId, card, clock, fill, make, pill, show, watch } from "./page.js";
 
+/** What SiteState says (pages/__init__.py); null where there is none.
+    @typedef {{number: number, time: number | null, round: number | null, numbers: number | null, rho: number | null,
+      run: string, asked: string, left: string, text: string, hash: string, again: boolean}} Entry
+    @typedef {{name: string, network: string, version: string, coordinator: string, connected: boolean, status: string,
+      why: string[], waiting: Record<string, string[]>, totals: {answers: number, rounds: number, runs: number},
+      limits: {answers: number, runs: number}, refusals: number, policy: string[], results: {name: string}[],
+      budget: null | {unit: string, delta: number, total: number, spent: number}, entries: Entry[],
+      ledger: {whole: boolean, text: string, head: string, numbers: number}}} SiteContent */
+
+/** @type {Record<string, [string, string]>} */
 const HEALTH = { ok: ["all well", "good"], degraded: ["look here", "fair"], dead: ["has stopped", "bad"] };
+/** @type {Record<string, string>} */
 const UNITS = { record: "of a row", site: "of the whole table" };
 
+/** @param {SiteContent} now */
 function drawTotals(now) {
   const { totals, limits } = now;
   const privacy = now.budget === null
@@ -19,6 +31,7 @@ function drawTotals(now) {
     privacy);
 }
 
+/** @param {Entry[]} entries */
 function drawEntries(entries) {
   const rows = entries.map((entry) => {
     const refused = entry.left === "refusal";
@@ -34,6 +47,7 @@ function drawEntries(entries) {
   show(byId("none"), entries.length === 0);
 }
 
+/** @param {SiteContent} now */
 function draw(now) {
   document.title = `${now.name} · fedlsa`;
   fill(byId("name"), now.name);
