@@ -1,7 +1,7 @@
 """The report: one page that needs nothing but itself, with an entry per sentence of the paper, and all that was made.
 
-Its text and layout are the template report.html; styles and scripts are those of `fedlsa.pages`, charts are JSON inside the
-page. Without scripts text, tables and verdicts are there. Equal outcomes give equal bytes: it holds no date and no
+Its text and layout are the template report.html; styles and scripts are those of `fedlsa.pages`, charts are JSON inside
+the page. Without scripts text, tables and verdicts are there. Equal outcomes give equal bytes: it holds no date and no
 duration.
 """
 

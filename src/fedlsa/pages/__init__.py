@@ -12,7 +12,7 @@ SCRIPTS = {  # by what a page draws, in the order in which it takes them
 
 
 def scripts(*wanted: str) -> dict[str, str]:
-    """The scripts of a page by their names, in the order in which it takes them. wanted : of SCRIPTS """
+    """The scripts of a page by their names, in the order in which it takes them. wanted : of SCRIPTS"""
     return {name: static_text(name) for what in wanted for name in SCRIPTS[what]}
 
 

@@ -2,7 +2,7 @@
 
 import { brief, budget, byId, bytes, card, clock, fill, make, pill, show, watch } from "./page.js";
 
-/** What CoordinatorState says (pages/__init__.py; run_summary.py); null where there is none.
+/** What CoordinatorState says (pages/__init__.py); null where there is none.
     @typedef {[number, number]} Pair round, error
     @typedef {{name: string, state: string, end: string | null, plan: string, asked: Record<string, any>,
       planned: number | null, rounds: number, averages: number, seconds: number | null, error: number | null,
