@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -172,7 +173,7 @@ class Options:
     @functools.cached_property
     def entries(self) -> list[Entry]:
         """One for each option, in the order of the table."""
-        known = inspect.signature(self.function, eval_str=True).parameters
+        known = inspect.signature(self.function).parameters
         more = functools.partial(inspect.Parameter, kind=KEYWORD, default=None)  # of a function with **settings
         return [
             self._entry(known.get(name) or more(name), text if isinstance(text, Option) else Option(text), panel)
@@ -182,6 +183,8 @@ class Options:
 
     def _entry(self, argument: inspect.Parameter, words: Option, panel: str) -> Entry:
         default, kind = self.defaults.get(argument.name, argument.default), words.kind or argument.annotation
+        if isinstance(kind, str):  # those of other arguments may need what is not loaded
+            kind = eval(kind, vars(sys.modules[self.function.__module__]))
         flag, shown, read = words.flag or "--" + argument.name.replace("_", "-"), words.shown, words.read
         if kind is bool:
             if default is True:

@@ -20,13 +20,14 @@ from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
 from ..figures.lines import names, start, start_words
 from ..results.result_files import CURVE_SUFFIXES
-from ..theory.planner import Plan
 from .options import AS_JSON, FORCE, App, Given, in_words_of, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, table
 from .problem_options import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods, described
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from ..theory.planner import Plan
 
 ERROR_PARTS = ("start", "drift", "noise")  # of an exact error
 DIGITS = 5e-4  # relative, of the stability limit: as many as the table shows

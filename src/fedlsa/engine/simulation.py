@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 
 from .. import checks, results
@@ -20,6 +19,9 @@ from ..sampling import IID, Sampling
 from . import cpu, cuda, reference
 from .jobs import Job, JobOutcome, RunOptions, RunState, configurations, make_job
 from .progress import Progress
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 QUICK_LIMIT = 500  # tables times squared dimension: the stability limit takes less than a second
 QUICK_MOMENTS = 1e6  # observations times squared dimension: so do the moments that it rests on
