@@ -11,11 +11,11 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.fitting import error_sources as bootstrap
-from fedlsa.fitting.covariance import CovarianceKind
 from fedlsa.fitting.error_sources import GROUP, Coins, solve_reweighted
 from fedlsa.fitting.fitted import Bootstrap
 from fedlsa.fitting.rows import Piece
 from fedlsa.fitting.sums import Systems
+from fedlsa.fitting.tasks import CovarianceKind
 
 RUN = {"step_size": 1e-3, "local_steps": 1, "rounds": 1, "local": "means"}  # on which replicas do not depend
 pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")

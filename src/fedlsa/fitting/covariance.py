@@ -23,7 +23,7 @@ Where rows of some sites count more than those of others, few rows may decide: t
 degrees of freedom, d^2 / sum q^2 with the shares q_i = r^2 w x^T M^-1 x of rows, or those of clusters, in the variance.
 
 The scores g_i of a value function (A(z_i) theta - b(z_i), about their site's mean) are correlated in time: Cov is
-that of their mean, A^-1 (sum_c W_c^2 / n_c sum_h Cov(g_i, g_{i+h})) A^-T, seen through slow cosines (lag_windows.py),
+that of their mean, A^-1 (sum_c W_c^2 / n_c sum_h Cov(g_i, g_{i+h})) A^-T, seen through slow cosines (scores.py),
 with the factor n / (n - d). So are the scores of a regression with "HAC" and without a lag. Those of a log are sums of
 blocks, each with its part in A taken out. Blocks also say how skew the error of a coefficient is, which costs degrees
 of freedom (fitted.py).
@@ -54,12 +54,11 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from ..theory.linear import smat, svec
-from .lag_windows import FirstResiduals
 from .rows import FeatureScale, Piece
-from .scores import CovarianceKind, ScorePass, SharedSolution, join_pairs
+from .scores import FirstResiduals, ScorePass, SharedSolution, join_pairs
 from .sums import SolvedSystem, Systems, check_determined, penalty_of
 from .tables import Codes
-from .tasks import SITES, Regression, Task
+from .tasks import SITES, CovarianceKind, Regression, Task
 
 NO_CONSTANT = 1e-12  # of 1: how far a combination of columns that is a constant may be from it
 NO_PART = 1e-9  # of a constant: a column with less of it takes no part

@@ -42,14 +42,13 @@ from ..theory.exact_curves import start_and_drift
 from ..threads import one_blas_thread
 from .covariance import Scores, covariance_text
 from .fitted import Bootstrap, SiteReport
-from .lag_windows import PILOT, SHARE, neighbour_correlation
 from .protocol import FitSettings, RunOutcome
 from .reading import FitProgress, PooledData
 from .rows import Piece
-from .scores import ClusterSums, CovarianceKind, join_pairs
+from .scores import PILOT, SHARE, ClusterSums, join_pairs, neighbour_correlation
 from .sums import SolvedSystem, Systems, singular
 from .tables import Codes
-from .tasks import SITES
+from .tasks import SITES, CovarianceKind
 
 NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
 NO_DIFFERENCE = 1e-9  # of the solution's size: what is below it, in directions without any error, is none

@@ -42,11 +42,21 @@ from .protocol import (
     uses_rows,
 )
 from .reading import FitProgress, PooledData, SiteGroup, read
-from .scores import CovarianceKind, ScorePass, SharedSolution
+from .scores import ScorePass, SharedSolution
 from .sites import open_tables
 from .sums import Systems, conditioning
 from .tables import MEMORY
-from .tasks import QUICK_ON_ROWS, SITES, Regression, Task, Value, checked_weight, explains_keywords, quick_on_rows
+from .tasks import (
+    QUICK_ON_ROWS,
+    SITES,
+    CovarianceKind,
+    Regression,
+    Task,
+    Value,
+    checked_weight,
+    explains_keywords,
+    quick_on_rows,
+)
 
 ILL_CONDITIONED = 1e3  # condition number from which columns are said to be the reason that no run comes near enough
 FEW_DIGITS = 1e10  # condition number above which standard errors lose their sixth digit

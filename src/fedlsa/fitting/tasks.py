@@ -1,9 +1,12 @@
-"""What is to be estimated from the sites' columns: a linear model of a target, or the value function of a policy."""
+"""What is to be estimated from the sites' columns: a linear model of a target, or the value function of a policy.
+
+And what a covariance assumes of the rows' errors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import signature
 from typing import Any, ClassVar, ParamSpec, TypeVar
@@ -208,6 +211,70 @@ def checked_weight(task: Task, weight: str | None) -> str:
     if weight is None:
         return "samples" if isinstance(task, Regression) else "sites"
     return checks.choice("weight", weight, WEIGHTS)
+
+
+@dataclass(frozen=True)
+class CovarianceKind:
+    """What is assumed of the rows' errors.
+
+    name : "classical", "HC0" to "HC3" or "HAC"; asked : whether it was asked for, or is the default
+    lag : L; None has the window chosen. cluster : a column, "sites" or None; values : whether of a value function
+    """
+
+    name: str
+    asked: bool = True
+    lag: int | None = None
+    cluster: str | None = None
+    values: bool = False
+
+    @classmethod
+    def of(cls, task: Task, covariance: str | None, cluster: str | None, lag: int | None) -> CovarianceKind:
+        """As the arguments of a fit say."""
+        lag = None if lag is None else checks.integer("lag", lag)
+        if not isinstance(task, Regression):
+            for name, given in (("covariance", covariance), ("cluster", cluster)):
+                if given is not None:
+                    raise ArgumentError(f"{name} must not be given for a value function; got {given!r}")
+            return cls("HAC", lag is not None, lag, values=True)
+        if covariance is not None:
+            checks.choice("covariance", covariance, COVARIANCES)
+        if cluster is not None and lag is not None:
+            raise ArgumentError(f"lag must not be given beside cluster, which says what is correlated; got {lag}")
+        if cluster is not None and covariance not in (None, *CLUSTERED):
+            rule = f"covariance must be one of {', '.join(CLUSTERED)} where cluster is given"
+            raise ArgumentError(f"{rule}; got {covariance!r}")
+        if cluster is None and covariance is not None and covariance.startswith("CR"):
+            raise ArgumentError(f"cluster must be given for covariance={covariance!r}; got none")
+        if lag is not None and covariance not in (None, "HAC"):
+            raise ArgumentError(f"lag must go with covariance='HAC', not with {covariance!r}; got {lag}")
+        name = (covariance or ("HC3" if lag is None else "HAC")).replace("CR", "HC")
+        return cls(name, covariance is not None, lag, cluster)
+
+    @property
+    def shown(self) -> str:
+        """The usual name."""
+        return self.name if self.cluster is None else self.name.replace("HC", "CR")
+
+    @property
+    def long_run(self) -> bool:
+        """Whether correlations in time are seen through slow cosines."""
+        return self.name == "HAC" and (self.values or self.lag is None)
+
+    @property
+    def independent(self) -> bool:
+        """Whether rows are taken to be independent."""
+        return self.name != "HAC" and self.cluster is None
+
+    @property
+    def of_one_site(self) -> CovarianceKind:
+        """The kind for a site's own solution: a site that is one cluster has its rows."""
+        return replace(self, cluster=None) if self.cluster == SITES else self
+
+    def factor(self, n: Any, d: Any, clusters: Any) -> Any:
+        """Of the meat, for n rows, d coefficients and so many clusters; of one estimate or of several."""
+        if self.cluster is not None:
+            return clusters / (clusters - 1) * (n - 1) / (n - d) if self.name == "HC1" else 1.0
+        return n / (n - d) if self.name == "HC1" or self.long_run else 1.0
 
 
 def quick_on_rows(coefficients: int, sites: int, rows: int) -> bool:
