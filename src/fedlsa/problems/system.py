@@ -99,16 +99,11 @@ class DefaultStart:
         return self.theta_star + 1 if self.laboratory else np.zeros_like(self.theta_star)
 
     def start_label(self, theta_0: ArrayLike | None = None) -> str:
-        """How results, curves and figures name a start: "theta_star + 1", "0" or "given"."""
-        return name_start(self.start if theta_0 is None else theta_0, self.theta_star)
-
-
-def name_start(theta_0: ArrayLike, theta_star: ArrayLike) -> str:
-    """The name of a start : (d,), or one per seed, by its numbers."""
-    theta_0 = np.asarray(theta_0)
-    if not theta_0.any():
-        return "0"
-    return LABORATORY_START if (theta_0 == np.asarray(theta_star) + 1).all() else "given"
+        """How results, curves and figures name a start, (d,) or one per seed: "theta_star + 1", "0" or "given"."""
+        start = np.asarray(self.start if theta_0 is None else theta_0)
+        if not start.any():
+            return "0"
+        return LABORATORY_START if (start == self.theta_star + 1).all() else "given"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -97,13 +97,6 @@ class Powers(Modes):
     Here `value` is A, and the factors of `powers` are matrices.
     """
 
-    @staticmethod
-    def of(A: Floats, share: Floats) -> Powers:
-        """In the basis that is there."""
-        K, d = A.shape[:2]
-        one = np.eye(d)
-        return Powers(A, np.tile(one, (K, 1)), np.tile(one, K), share, None)
-
     def powers(self, eta: float, H: int) -> tuple[Factor, Factor]:
         """(I - eta A)^H and kappa : (K, d, d)."""
         one = np.eye(self.value.shape[-1])
@@ -138,15 +131,18 @@ def modes_of(A: Floats, share: Floats) -> Modes:
     value, vectors = np.linalg.eig(A)
     basis = np.where(value.imag[:, None] < 0, vectors.imag, vectors.real)  # u = Re(c v): Re c, Im c have a place each
     with np.errstate(all="ignore"):
-        if not np.linalg.cond(basis).max() < tuning.MAX_EIGENVECTOR_CONDITION:
-            return Powers.of(A, share)
-    to = np.linalg.inv(basis).reshape(K * d, d)
-    back = np.ascontiguousarray(basis.transpose(1, 0, 2)).reshape(d, K * d)
-    partner = (np.arange(d) + np.sign(value.imag)).astype(np.intp) if np.iscomplexobj(value) else None
-    modes = Modes(value, to, back, share, partner)
-    again = back.reshape(d, K, d).transpose(1, 0, 2) @ modes.times(value, modes.identity())
-    off, size = np.abs(again - A).max((1, 2)), np.abs(A).max((1, 2))
-    return modes if (off <= tuning.EIGENBASIS_RESIDUAL * size).all() else Powers.of(A, share)
+        good = np.linalg.cond(basis).max() < tuning.MAX_EIGENVECTOR_CONDITION
+    if good:
+        to = np.linalg.inv(basis).reshape(K * d, d)
+        back = np.ascontiguousarray(basis.transpose(1, 0, 2)).reshape(d, K * d)
+        partner = (np.arange(d) + np.sign(value.imag)).astype(np.intp) if np.iscomplexobj(value) else None
+        modes = Modes(value, to, back, share, partner)
+        again = back.reshape(d, K, d).transpose(1, 0, 2) @ modes.times(value, modes.identity())
+        off, size = np.abs(again - A).max((1, 2)), np.abs(A).max((1, 2))
+        if (off <= tuning.EIGENBASIS_RESIDUAL * size).all():
+            return modes
+    one = np.eye(d)  # the basis that is there
+    return Powers(A, np.tile(one, (K, 1)), np.tile(one, K), share, None)
 
 
 _KNOWN: WeakKeyDictionary[Moments, Modes] = WeakKeyDictionary()  # moments do not change, so neither do these
