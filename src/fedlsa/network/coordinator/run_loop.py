@@ -23,24 +23,12 @@ from ...results.recipe import versions
 from ...theory.privacy import promise
 from ..carriers import SignedTransport
 from ..folder.config import Network
+from ..protocol import server
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.codec import MalformedError, printable
 from ..protocol.messages import Finished, Refusal, Score, Solve, Sums
 from ..protocol.ring import STATISTICS, VECTORS, read_sum, to_floats
-from ..protocol.server import (
-    DOWN_BYTES,
-    UP_BYTES,
-    ServerState,
-    accept,
-    close_round,
-    estimated_error,
-    finish,
-    finished,
-    next_target,
-    open_round,
-    reissued,
-    summed,
-)
+from ..protocol.server import ServerState
 from ..site.site_data import scale_from_json
 from .agreement import PRESENCE_POLL, Agreement, Inquiry, agree, measure, total
 from .runs import RunFolder
@@ -74,7 +62,7 @@ class RunLoop(Inquiry):
         try:
             state, over = self._rounds(state, terms)
             while not run.stopping and len(state.found) < len(terms["chosen"]):
-                state = next_target(state, _slack(state, terms))
+                state = server.next_target(state, _slack(state, terms))
                 name = terms["names"][terms["chosen"][len(state.found) - 1]]
                 run.note("direction", text=f"rounds for the standard error of {name}, up to {state.settings.rounds}")
                 state, over = self._rounds(state, terms)
@@ -114,7 +102,7 @@ class RunLoop(Inquiry):
             return "it was stopped"
         if has_settled(state.movement.tolist(), terms["rate"], terms["epsilon"]):
             return f"movements say that the error is at most {terms['epsilon']:g}"
-        return finished(state)
+        return server.finished(state)
 
     def _inform(self, terms: Agreement) -> None:
         """Tell sites that have lost it what the run is."""
@@ -159,19 +147,19 @@ class RunLoop(Inquiry):
         run, s = self.run, state.settings
         if state.pending is not None:  # a coordinator that died had opened it
             here = self.transport.present()
-            state, orders = reissued(state)
+            state, orders = server.reissued(state)
         else:
             here = self._present(state)
             if run.stopping:
                 return state
-            state, orders = open_round(state, here)
+            state, orders = server.open_round(state, here)
             run.save(state)  # what was averaged before, and what is asked for now
         began = time.monotonic()
         for site, answer in self.ask(orders, self.options.deadline):
             if isinstance(answer, MessageError) and not isinstance(answer, MalformedError):
                 run.note("refused", round=state.opened, site=site, text=printable(answer))
                 continue
-            state, reason = accept(state, site, answer)
+            state, reason = server.accept(state, site, answer)
             if reason is None:
                 continue
             run.note("refused", round=state.opened, site=site, text=printable(reason))
@@ -180,8 +168,8 @@ class RunLoop(Inquiry):
                 self.uninformed.add(site)
             if why == "policy" and state.averages == 0:  # it would refuse every round
                 raise NetworkError(f"{site}: {printable(reason, 500)}")
-        state, closed = close_round(state)
-        error, traffic = _error(state, terms), state.traffic[:, [UP_BYTES, DOWN_BYTES]]
+        state, closed = server.close_round(state)
+        error, traffic = _error(state, terms), state.traffic[:, [server.UP_BYTES, server.DOWN_BYTES]]
         up, down = traffic.sum(axis=0).tolist()
         run.note(
             "round",
@@ -202,7 +190,7 @@ class RunLoop(Inquiry):
 
     def _finish(self, state: ServerState, terms: Agreement) -> dict[str, Any]:
         """Tell all sites the estimate; who was told, and whether their control variates really sum to 0."""
-        last, shares = finish(state, terms["names"]), {}
+        last, shares = server.finish(state, terms["names"]), {}
         for site, answer in self.ask(last, FINISH_DEADLINE):  # whatever comes, the estimate is not lost
             if isinstance(answer, Finished) and answer.share.shape == (state.dim, VECTORS.limbs):
                 shares[site] = answer.share
@@ -263,7 +251,8 @@ def _slack(state: ServerState, terms: Agreement) -> float:
 
 def _error(state: ServerState, terms: Agreement) -> float:
     """How far theta is from where it goes, about: by the plan's rate, or by how movements shrink."""
-    return estimated_error(state) if terms["rate"] is None else remaining_error(state.movement.tolist(), terms["rate"])
+    rate, movement = terms["rate"], state.movement.tolist()
+    return server.estimated_error(state) if rate is None else remaining_error(movement, rate)
 
 
 # Standard errors of a run between sites, from two more sums over all of them, and a run's result as a model.
@@ -325,7 +314,7 @@ def _common(state: ServerState) -> dict[str, Any]:
     sites = state.settings.sites
     if (away := state.gone | state.aside).any():
         raise NetworkError(f"{sites[int(np.argmax(away))]} is gone, and sums are over all sites")
-    return summed(state, np.arange(len(sites)), int(state.known.min())) | {"theta": state.estimate}
+    return server.summed(state, np.arange(len(sites)), int(state.known.min())) | {"theta": state.estimate}
 
 
 def _sum(with_: Inquiry, order: Solve | Score) -> np.ndarray[Any, Any]:

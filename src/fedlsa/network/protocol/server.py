@@ -37,21 +37,9 @@ from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError, MessageError
 from ...sampling import IID
+from . import messages
 from .codec import Bytes, Flags, Integers, MalformedError, Struct, encode, printable, zeros
-from .messages import (
-    ORIGIN,
-    Answer,
-    Average,
-    Finish,
-    Refusal,
-    Reply,
-    Work,
-    digest_of_mean,
-    extend,
-    mark,
-    to_row,
-    width,
-)
+from .messages import Answer, Finish, Refusal, Reply, Work
 from .ring import MAX_THETA, Limbs, changes, read_sum, shortening
 from .run_settings import RunSettings
 
@@ -132,7 +120,7 @@ class ServerState(Struct, frozen=True):
         """The state before the first round, at theta = 0 : (dim,)."""
         N, d = len(settings.sites), checks.integer("dim", dim, at_least=1)
         sizes = {"N": N, "d": d, "directions": 4, "averages": 0, "remembered": 0, "k": 0, "targets": 0}
-        arrays = zeros(cls, sizes | {"bytes": width(N), "digest": len(ORIGIN)})
+        arrays = zeros(cls, sizes | {"bytes": messages.width(N), "digest": len(messages.ORIGIN)})
         return cls(settings, opened=0, averages=0, attempts=0, generation=0, **arrays)
 
     def check(self) -> None:
@@ -247,7 +235,7 @@ def summed(state: ServerState, agents: np.ndarray[Any, Any], since: int) -> dict
         "generation": state.generation,
         "theta": state.theta,
         "since": since,
-        "base": state.heads[since - 1].tobytes() if since else ORIGIN,
+        "base": state.heads[since - 1].tobytes() if since else messages.ORIGIN,
         "entries": rows,
         "marks": state.acked_mark[agents],
         "rounds": rounds[needed],
@@ -320,7 +308,7 @@ def _counted(state: ServerState, c: int, reply: Reply) -> ServerState:
         accepted=_put(pending.accepted, c, True),
         shares=_put(pending.shares, c, reply.share),
         sizes=_put(pending.sizes, c, size),
-        marks=_put(pending.marks, c, mark(reply.share)),
+        marks=_put(pending.marks, c, messages.mark(reply.share)),
     )
     return replace(state, pending=pending, known=_put(state.known, c, len(state.entries)))
 
@@ -447,9 +435,11 @@ def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats
     start = Iterate.start(state.theta, np.zeros((1, state.dim)))
     theta = serve(start, state.settings.algorithm, state.averages + 1, moved[None], np.ones(1), 0.0).theta
     size = float(np.linalg.norm(moved)) if state.secure else float(np.median(pending.sizes[took]))
-    average = Average(pending.round, bytes.fromhex(pending.order), digest_of_mean(theta), _names(state, took))
-    row = to_row(average, state.settings.sites)
-    head = extend(state.heads[-1].tobytes() if len(state.heads) else ORIGIN, row)
+    average = messages.Average(
+        pending.round, bytes.fromhex(pending.order), messages.digest_of_mean(theta), _names(state, took)
+    )
+    row = messages.to_row(average, state.settings.sites)
+    head = messages.extend(state.heads[-1].tobytes() if len(state.heads) else messages.ORIGIN, row)
     return replace(
         state,
         theta=theta,

@@ -33,6 +33,7 @@ from ...theory.privacy import discrete_gaussian, rho_for
 from .. import disk
 from ..folder.certificates import private_key
 from ..folder.config import SiteFolder, task_text
+from ..protocol import messages
 from ..protocol.agreed_design import AgreedDesign, plan_sums, scale_sums
 from ..protocol.client import (
     ClientState,
@@ -45,24 +46,6 @@ from ..protocol.client import (
     new_entries,
 )
 from ..protocol.codec import decode, encode, printable
-from ..protocol.messages import (
-    Answer,
-    Continued,
-    Describe,
-    Description,
-    Finish,
-    Measure,
-    Measurement,
-    Order,
-    Orders,
-    Refusal,
-    Score,
-    Solve,
-    Standardise,
-    Summed,
-    Sums,
-    Work,
-)
 from ..protocol.ring import STATISTICS, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
 from ..store import Database
@@ -76,12 +59,14 @@ from .site_data import SiteData, Steps, scale_from_json, scale_to_json
 # A site's no: why an order was not followed, in words that tell nothing of the table.
 
 
-def refusal(message: Order | None, error: Exception, ledger: Ledger, say: Callable[[str], None]) -> Refusal:
+def refusal(
+    message: messages.Order | None, error: Exception, ledger: Ledger, say: Callable[[str], None]
+) -> messages.Refusal:
     """What is answered, with an entry in the ledger; what may quote the table stays in the site's log (say)."""
     reasons = ((ApprovalMissing, "approval"), (PolicyError, "policy"), (MessageError, "other"))
     reason = next((word for kind, word in reasons if isinstance(error, kind)), "data")
-    round_ = message.round if isinstance(message, Work) else 0
-    generation = message.generation if isinstance(message, Work | Finish) else 0
+    round_ = message.round if isinstance(message, messages.Work) else 0
+    generation = message.generation if isinstance(message, messages.Work | messages.Finish) else 0
     name, asked = (printable(message.experiment, 64), message.KIND) if message else ("", "?")
     text = printable(error, 500)
     if isinstance(error, SiteDataError | OSError) or not isinstance(error, FedLSAError):
@@ -92,7 +77,7 @@ def refusal(message: Order | None, error: Exception, ledger: Ledger, say: Callab
     except FedLSAError as unwritten:  # a full disk: a refusal holds nothing that must be counted
         say(str(unwritten))
         receipt = ""
-    return Refusal(name, generation, round_, reason, text, receipt=receipt)
+    return messages.Refusal(name, generation, round_, reason, text, receipt=receipt)
 
 
 DIGEST_BYTES = 32
@@ -165,7 +150,7 @@ class OpenRun:
     state: ClientState | None = None
     head: bytes | None = b""
 
-    def label(self, order: Summed) -> bytes:
+    def label(self, order: messages.Summed) -> bytes:
         """The label of the masks of an answer."""
         return order.label(self.run.context, self.head or b"")
 
@@ -190,25 +175,25 @@ class OrderHandler:
 
     def respond(self, body: bytes) -> bytes:
         try:
-            order: Order = decode(body, Orders)
+            order: messages.Order = decode(body, messages.Orders)
         except MessageError as error:
             return encode(refusal(None, error, self.ledger, self.say))
         return encode(self.answer(order))
 
-    def answer(self, message: Order) -> Answer:
+    def answer(self, message: messages.Order) -> messages.Answer:
         """The answer; an order that cannot be followed is answered with a refusal that says why."""
         try:
             plain_name("experiment", message.experiment)  # it becomes a file's name
             if self.ledger.totals.answers >= self.policy.most_answers:
                 raise limits.refused("most_answers", f"{self.policy.most_answers} have left")
-            answer_to: Callable[[Order], Answer] = getattr(self, f"_{message.kind}")  # of five kinds
+            answer_to: Callable[[messages.Order], messages.Answer] = getattr(self, f"_{message.kind}")  # of five kinds
             return answer_to(message)
         except Exception as error:  # whatever goes wrong with one order, the site goes on
             return refusal(message, error, self.ledger, self.say)
 
     # before the rounds
 
-    def _describe(self, message: Describe) -> Answer:
+    def _describe(self, message: messages.Describe) -> messages.Answer:
         terms = message.terms
         if terms.task != task_text(self.site.task):
             raise MessageError("the run must be about the task that this site was sent when it joined; it is not")
@@ -241,13 +226,13 @@ class OrderHandler:
         if noted is None or noted["terms"] != terms_text:  # a new run, another one under an old name, or a lost state
             self.files.store.forget(message.experiment)
             self.files.remember(message.experiment, note | {"design": None, "scale": None, "weights": None})
-        answer = Description(message.experiment, table_view.summary.n, AgreedDesign.of(table_view.columns))
+        answer = messages.Description(message.experiment, table_view.summary.n, AgreedDesign.of(table_view.columns))
         self.files.keep_rows(table_view)
         more = {"numbers": 1, "terms": digest, "roster": roster, "table": table}
         left = "the number of rows, columns and levels"
         return self._enter(answer, terms.token, message, left, f"describe {digest}", more)
 
-    def _standardise(self, message: Standardise) -> Answer:
+    def _standardise(self, message: messages.Standardise) -> messages.Answer:
         opened = self._run(message)
         if self.policy.privacy != "none" and not self.policy.noiseless_sums:
             raise limits.refused("noiseless_sums", "sums for standardisation would leave without noise")
@@ -255,11 +240,11 @@ class OrderHandler:
         table_view = self._designed(message, opened)
         sums = scale_sums(table_view.summary, message.weight(self.site.name), self.table.dither(label.hex()))
         integers = to_integers(sums, STATISTICS.unit)
-        answer = Sums(message.experiment, opened.run.hidden(integers, STATISTICS.limbs, message.sites, label))
+        answer = messages.Sums(message.experiment, opened.run.hidden(integers, STATISTICS.limbs, message.sites, label))
         more = {"numbers": len(sums), "groups": opened.groups}
         return self._enter(answer, opened.terms.token, message, "sums of columns and squares", label.hex(), more)
 
-    def _measure(self, message: Measure) -> Answer:
+    def _measure(self, message: messages.Measure) -> messages.Answer:
         opened = self._run(message)
         terms, label = opened.terms, self._only(message, opened)
         scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
@@ -284,7 +269,7 @@ class OrderHandler:
         if terms.errors_of:
             limits.check_scores(self.policy, len(terms.errors_of), scale.dim)
         scores = self.policy.share_scores and limits.exact_sums(self.policy)
-        answer = Measurement(
+        answer = messages.Measurement(
             message.experiment, own.n, *asks, share, **shared._asdict() if shared else {}, scores=scores
         )
         left = "three sums for planning" + (", and moments" if shared else "")
@@ -294,7 +279,7 @@ class OrderHandler:
         more = {"numbers": numbers, "groups": opened.groups}
         return self._enter(answer, terms.token, message, left, label.hex(), more)
 
-    def _designed(self, message: Standardise | Measure, opened: OpenRun) -> TableView:
+    def _designed(self, message: messages.Standardise | messages.Measure, opened: OpenRun) -> TableView:
         """The table as all sites agreed to read it."""
         terms, note = opened.terms, opened.note
         with self._closing(message.experiment, terms.token):
@@ -302,7 +287,7 @@ class OrderHandler:
         self.files.remember(message.experiment, note | {"design": message.design.text()})
         return table_view
 
-    def _only(self, message: Summed, opened: OpenRun) -> bytes:
+    def _only(self, message: messages.Summed, opened: OpenRun) -> bytes:
         """The label of an order that a run gives once: in other coordinates or sums it would tell more."""
         label, known = opened.label(message), self.ledger.run(opened.terms.token)
         if known is not None and known.labels.get(message.kind, label.hex()) != label.hex():
@@ -311,7 +296,7 @@ class OrderHandler:
 
     # rounds
 
-    def _work(self, message: Work) -> Answer:
+    def _work(self, message: messages.Work) -> messages.Answer:
         opened = self._run(message)
         run, terms, note, state = opened.run, opened.terms, opened.note, opened.state
         steps, sizes = self.table.prepare(terms, scale_from_json(note["scale"]), AgreedDesign.from_text(note["design"]))
@@ -322,21 +307,21 @@ class OrderHandler:
         local = self._direction(message, opened, steps) if message.target else self.table.drawing(steps)
         with self._closing(message.experiment, terms.token):
             new, answer = client_step(state, message, replace(run, local=local))
-        if isinstance(answer, Refusal):
+        if isinstance(answer, messages.Refusal):
             return changed(answer, receipt=self.ledger.refuse(message.experiment, message.kind, answer.text))
         try:
             self.ledger.check_label(label, digest_of(answer))
         except PolicyError as error:  # its state was lost: all begin again, under other masks
             receipt = self.ledger.refuse(message.experiment, message.kind, str(error))
             about = message.experiment, message.generation, message.round
-            return Refusal(*about, "forgot", str(error), receipt=receipt)
+            return messages.Refusal(*about, "forgot", str(error), receipt=receipt)
         self.files.keep(message.experiment, state, new)
         what = "how far the model moved" + (", with noise" if terms.coding.noise is not None else "")
         return self._enter(answer, terms.token, message, what, label, more)
 
     # standard errors
 
-    def _direction(self, message: Work, opened: OpenRun, steps: Steps) -> LocalSteps:
+    def _direction(self, message: messages.Work, opened: OpenRun, steps: Steps) -> LocalSteps:
         """Local steps to the direction of a coefficient whose error the terms ask for: A_c v = c, c of length 1.
 
         A regression's A_c are symmetric.
@@ -349,12 +334,12 @@ class OrderHandler:
         target: dict[str, Any] = {"b": np.zeros(len(c))} if isinstance(steps, Means) else {"y": np.zeros(len(steps.y))}
         return self.table.drawing(replace(steps, **target), c / np.linalg.norm(c))
 
-    def _solve(self, message: Solve | Score) -> Answer:
+    def _solve(self, message: messages.Solve | messages.Score) -> messages.Answer:
         """The share of a sum for standard errors, one of each kind in a run."""
         opened, task = self._run(message), self.site.task
         terms, note, label = opened.terms, opened.note, self._only(message, opened)
         scale, design = scale_from_json(note["scale"]), AgreedDesign.from_text(note["design"])
-        chosen = len(message.directions) if isinstance(message, Score) and message.A is None else None
+        chosen = len(message.directions) if isinstance(message, messages.Score) and message.A is None else None
         if chosen not in (None, len(terms.errors_of)):
             raise MessageError("'directions' must be of the coefficients that the terms ask for; they are not")
         limits.check_scores(self.policy, chosen, scale.dim)
@@ -363,18 +348,18 @@ class OrderHandler:
             limits.check_row_share(self.policy, self.table.prepare(terms, scale, design)[1])
             pieces = partial(read_scaled, self.table.data.opened, task, self.table.view(design).columns, scale)
             part = penalty_of(task, scale), message.weight(self.site.name)
-            if isinstance(message, Solve):
+            if isinstance(message, messages.Solve):
                 sums, left = system_sums(pieces(), message.theta, *part), "sums of products of all columns"
             else:
                 at = ScorePoint(message.theta, message.directions, message.A, message.spread)
                 sums, left = score_sums(pieces, at, *part), "sums of scores"
         share = opened.run.hidden(to_integers(sums.tolist(), STATISTICS.unit), STATISTICS.limbs, message.sites, label)
         more = {"numbers": len(sums), "groups": opened.groups}
-        return self._enter(Sums(message.experiment, share), terms.token, message, left, label.hex(), more)
+        return self._enter(messages.Sums(message.experiment, share), terms.token, message, left, label.hex(), more)
 
     _score = _solve
 
-    def _finish(self, message: Finish) -> Answer:
+    def _finish(self, message: messages.Finish) -> messages.Answer:
         opened = self._run(message, last=True)
         terms, note = opened.terms, opened.note
         names = [printable(name) for name in message.names]
@@ -399,7 +384,7 @@ class OrderHandler:
 
     # what a run needs
 
-    def _run(self, message: Summed, last: bool = False) -> OpenRun:
+    def _run(self, message: messages.Summed, last: bool = False) -> OpenRun:
         """What is known of the run of an order; last : it may be over."""
         note = self.files.note(message.experiment)
         if note is None:
@@ -414,12 +399,12 @@ class OrderHandler:
             raise MessageError("'sites' must be sites of the run; one is not")
         limits.check_sum(self.policy, self.site.name, message.sites, message.weights)
         context = known.terms  # masks cancel only between sites that were told the same, from the terms on
-        if isinstance(message, Measure):
-            context += known.labels.get(Standardise.KIND, "")
+        if isinstance(message, messages.Measure):
+            context += known.labels.get(messages.Standardise.KIND, "")
         state, groups = None, [limits.group_of(message.sites, message.weights)]
         head: bytes | None = b""
-        if isinstance(message, Continued):
-            context = known.labels.get(Measure.KIND, "")
+        if isinstance(message, messages.Continued):
+            context = known.labels.get(messages.Measure.KIND, "")
             if note["scale"] is None or not context:
                 raise FedLSAError("this site does not know the run's coordinates")
             dim = scale_from_json(note["scale"]).dim
@@ -428,7 +413,7 @@ class OrderHandler:
             limits.check_same_weights(self.site.name, message.sites, message.weights, note["weights"])
             state = self.files.state(message.experiment)
             head = self._learn_averages(message, state, terms, note["weights"], groups)
-        if self.policy.privacy != "none" and isinstance(message, Work | Finish):
+        if self.policy.privacy != "none" and isinstance(message, messages.Work | messages.Finish):
             groups = []  # noise that the policy asked for covers what groups that differ would tell
         limits.check_groups(self.policy, groups, self.ledger.groups)
         if limits.exact_sums(self.policy):
@@ -444,7 +429,7 @@ class OrderHandler:
 
     def _learn_averages(
         self,
-        message: Continued,
+        message: messages.Continued,
         state: ClientState | None,
         terms: RunTerms,
         weights: Mapping[str, float],
@@ -464,8 +449,8 @@ class OrderHandler:
         return head
 
     def _enter(
-        self, answer: Answer, token: str, order: Order, left: str, label: str, more: Mapping[str, Any]
-    ) -> Answer:
+        self, answer: messages.Answer, token: str, order: messages.Order, left: str, label: str, more: Mapping[str, Any]
+    ) -> messages.Answer:
         """The answer with the receipt of its entry in the ledger, which is on the disk then."""
         digest = digest_of(answer)
         with self._closing(order.experiment, token):
