@@ -242,7 +242,6 @@ def undetermined_text(where: str, kind: CovarianceKind) -> str:
 
 
 def covariance_text(kind: CovarianceKind, s: Scores) -> str:
-    """For people."""
     if kind.cluster is not None:
         joined = ", joined across sites" if kind.cluster != SITES and s.site_clusters.sum() > s.clusters else ""
         return f"{kind.shown}, {s.clusters:,} clusters{joined}"

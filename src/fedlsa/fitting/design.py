@@ -32,7 +32,6 @@ from .tasks import Regression, Task
 
 MAX_LEVELS = 1000  # of a category
 MAX_COLUMNS = 4096  # of a formula: beyond, its tables and the system itself would fill the memory
-FIRST_ROWS = 256  # that show whether a column whose type does not say so is a category
 Levels = tuple[tuple[str, tuple[Any, ...]], ...]  # of each categorical column
 
 
@@ -100,23 +99,13 @@ def level_counts(table: DataTable, task: Task, others: Sequence[str] = ()) -> di
 
 
 def _categories(table: DataTable, parsed: ParsedFormula) -> list[str]:
-    """The columns in C() of a formula, and of the others that may be categories those that are by their type, or that
-    begin with such a value."""
-    known, open_ = parsed.marked | table.categories.keys(), []
-    for column in (c for c in parsed.candidates if c not in known):
-        is_text = table.is_text(column)
-        known |= {column} if is_text else set()
-        open_ += [column] if is_text is None else []
-    for block in table.blocks((), FIRST_ROWS, open_) if open_ else ():
-        there = {c: block.labels[c][~is_missing(block.labels[c])] for c in open_}
-        known |= {c for c, labels in there.items() if isinstance(next(iter(labels.tolist()), 0), (str, bytes, bool))}
-        open_ = [c for c, labels in there.items() if not len(labels)]
-        if not open_:
-            break
-    if open_ and table.rows != 0:
-        rule = f"{table.name}: column {open_[0]!r} must have a value in some row"
+    """The columns in C() of a formula, and of the others that may be categories those that hold some."""
+    known = parsed.marked | table.categories.keys()
+    holds = {c: c in known or table.is_category(c) for c in parsed.candidates}
+    for column in (c for c, category in holds.items() if category is None and table.rows != 0):
+        rule = f"{table.name}: column {column!r} must have a value in some row"
         raise SiteDataError(f"{rule}; all are missing, so that it is neither a number nor a category")
-    return [c for c in parsed.candidates if c in known]
+    return [c for c, category in holds.items() if category]
 
 
 def agreed_levels(tables: Sequence[DataTable], task: Regression, others: Sequence[str] = ()) -> Levels:
@@ -194,7 +183,6 @@ def _merged(column: str, orders: Mapping[tuple[Any, ...], str]) -> tuple[Any, ..
 
 
 def list_levels(levels: Sequence[Any]) -> str:
-    """The levels, for an error."""
     return f"its levels are {listed([repr(level) for level in levels])}"
 
 

@@ -199,7 +199,6 @@ def may_number_states(task: Task, columns: Columns, x: Floats) -> bool:
 
 
 def integers_error(site: str, column: str) -> SiteDataError:
-    """The error for states that are integers."""
     return SiteDataError(
         f"{site}: column {column!r} holds integers alone. Where they number states, features must say so (--features "
         "'OneHot(64)'); where they are numbers that are their own feature, numbers must be given (--numbers)"

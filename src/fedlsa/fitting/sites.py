@@ -160,9 +160,9 @@ class SplitFiles(DataTable):
                 yield before + start, numbers, {c: texts[c] for c in labels}, codes
             before = end
 
-    def is_text(self, column: str) -> bool | None:
-        found = [file.is_text(column) for file in self.members]
-        return None if all(one is None for one in found) else any(found)
+    def is_category(self, column: str) -> bool | None:
+        found = [one for file in self.members if (one := file.is_category(column)) is not None]
+        return any(found) if found else None
 
 
 def _open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None) -> SplitFiles:

@@ -54,11 +54,6 @@ class SiteSums:
         self.n, self.mass = np.zeros(len(names), np.int64), np.zeros(len(names))
         self._empty = True
 
-    def _allocate(self, k: int, d: int) -> None:
-        N, self._empty = len(self.names), False
-        self.origin, self.offset, self.largest = (np.zeros((N, k + 1)) for _ in range(3))
-        self.scatter, self.A, self.b = np.zeros((N, k + 1, k + 1)), np.zeros((N, d, d)), np.zeros((N, d))
-
     @classmethod
     def joined(cls, parts: Sequence[SiteSums], row_weights: str | None = None) -> SiteSums:
         """Those of all the sites of the parts; row_weights : the column of weights, which must not all be 0."""
@@ -75,7 +70,9 @@ class SiteSums:
         """The next rows: features (n, k), and the observations made of them."""
         (n, k), s = x.shape, p.sites
         if self._empty:
-            self._allocate(k, 0 if p.u is p.v else p.u.shape[1])
+            N, d, self._empty = len(self.names), 0 if p.u is p.v else p.u.shape[1], False
+            self.origin, self.offset, self.largest = (np.zeros((N, k + 1)) for _ in range(3))
+            self.scatter, self.A, self.b = np.zeros((N, k + 1, k + 1)), np.zeros((N, d, d)), np.zeros((N, d))
         self._check_width(k + 1, self.names[s[0]])
         z = np.empty((k + 1, n))
         z[:k], z[k] = x.T, p.y
@@ -129,12 +126,10 @@ class SiteSums:
 
     @property
     def mean(self) -> Floats:
-        """(N, k + 1)."""
         return self.origin + self.offset
 
     @property
     def variance(self) -> Floats:
-        """(N, k + 1)."""
         return np.diagonal(self.scatter, axis1=1, axis2=2) / np.where(self.mass > 0, self.mass, 1.0)[:, None]
 
     def pooled(self, weights: Floats) -> tuple[Floats, Floats]:
@@ -143,7 +138,6 @@ class SiteSums:
         return mean, weights @ (self.variance + (self.mean - mean) ** 2)
 
     def summary(self, c: int = 0) -> Summary:
-        """Of one site."""
         scatter = np.diag(self.scatter[c]).copy()
         return Summary(int(self.n[c]), self.mean[c], scatter, self.largest[c], float(self.mass[c]))
 
@@ -166,7 +160,6 @@ class SiteSums:
 
 
 def refuse_empty(names: Sequence[str], rows: Codes) -> None:
-    """Refuse sites without rows."""
     for c in np.flatnonzero(rows == 0).tolist():
         raise SiteDataError(f"{names[c]} must have at least one row; it has none")
 
@@ -311,7 +304,6 @@ class SolvedSystem:
         return np.asarray(np.linalg.inv(self.factor), np.float64)
 
     def residuals(self, p: Piece) -> Floats:
-        """(n,)."""
         if self.theta.ndim == 1:
             return p.v @ self.theta - p.y
         if p.is_coarse:
@@ -319,7 +311,6 @@ class SolvedSystem:
         return np.einsum("nd,nd->n", p.v, p.each_row(self.theta)) - p.y
 
     def leverages(self, p: Piece) -> Floats:
-        """(n,)."""
         if self.theta.ndim == 1:
             z = self.whiten @ p.u.T
         elif p.is_coarse:

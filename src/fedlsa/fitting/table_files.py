@@ -275,8 +275,9 @@ class DataFile(DataTable):
             numbers = [self._number(batch, c, start) for c in columns]
             yield start, numbers, {c: self._label(batch, c) for c in labels}, None
 
-    def is_text(self, column: str) -> bool | None:
-        return self.dialect.is_text(self.name, column) if self.kind == CSV and column not in self.fixed else None
+    def is_category(self, column: str) -> bool | None:
+        of_csv = self.kind == CSV and column not in self.fixed
+        return self.dialect.is_text(self.name, column) if of_csv else super().is_category(column)
 
     def _arrow_batches(self, columns: Sequence[str], labels: Sequence[str]) -> Iterator[tuple[int, Any]]:
         """Batches of Arrow with the columns, not empty, each with its first row."""

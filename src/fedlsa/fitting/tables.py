@@ -25,6 +25,7 @@ from ..errors import SiteDataError
 NUMBERS = 2**21  # that a block holds at most, as long as it has some hundred rows
 CACHED_NUMBERS = 2**17  # of a block that sums over it find in the cache
 ROWS = 2**16  # of a block, at most
+FIRST_ROWS = 256  # that mostly show whether a column is a category
 INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")  # what a data frame's index is called in a file
 MEMORY = 6e8  # bytes of rows that are kept between passes. Larger files are read again: then a fit takes less than 1 GB
 SHOWN = 6  # sites, and columns of a site, that an error names
@@ -263,8 +264,12 @@ class DataTable:
                     out.refuse(np.isinf(out[column]), column, out[column], "finite numbers")
                 yield out
 
-    def is_text(self, column: str) -> bool | None:
-        """Whether a column is text; None where its values say so themselves."""
+    def is_category(self, column: str) -> bool | None:
+        """Whether a column holds text, or true and false, as its first value says; None where all are missing."""
+        for block in self.blocks((), FIRST_ROWS, (column,)):
+            there = block.labels[column][~is_missing(block.labels[column])]
+            if len(there):
+                return isinstance(there[:1].tolist()[0], (str, bytes, bool))
         return None
 
     def require(self, column: str, why: str = "") -> None:
@@ -361,7 +366,6 @@ def natural(name: str) -> list[Any]:
 
 
 def unlabelled_error(table: str, column: str, lacking: int, rows: int, first: int) -> SiteDataError:
-    """The error for rows of no site."""
     return SiteDataError(
         f"{table}: column {column!r} must say of every row what site it is of; {lacking:,} of {rows:,} rows have no "
         f"value, the first is row {first:,}"
@@ -369,7 +373,6 @@ def unlabelled_error(table: str, column: str, lacking: int, rows: int, first: in
 
 
 def check_unique(site: str, names: Sequence[str]) -> None:
-    """Refuse columns of one name."""
     for column, count in Counter(names).items():
         if count > 1:
             raise SiteDataError(f"{site} must have each column once; {column!r} appears {count} times")
@@ -441,7 +444,6 @@ class MissingRows:
         return what + ", ".join(_some([self.text_of(c) for c in found], "sites")) + instead
 
     def text_of(self, c: int) -> str:
-        """Of one site."""
         columns = sorted(((-int(counts[c]), column) for column, (counts, _) in self.columns.items() if counts[c]))
         about = [f"{column!r} {-k:,}, first in row {self.columns[column][1][c]:,}" for k, column in columns]
         some = "; ".join(_some(about, "columns"))

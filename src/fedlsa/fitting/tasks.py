@@ -252,7 +252,6 @@ class CovarianceKind:
 
     @property
     def shown(self) -> str:
-        """The usual name."""
         return self.name if self.cluster is None else self.name.replace("HC", "CR")
 
     @property
