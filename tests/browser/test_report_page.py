@@ -1,6 +1,7 @@
 """The report of `fedlsa reproduce` in a real browser, from the disk: filters, values under the pointer, every width."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -108,6 +109,12 @@ def test_the_button_says_what_it_will_do_and_does_it(page):
     fold.click()
     assert page.evaluate(unfolded) == 0
     page.wait_for_function("document.querySelector('#fold').textContent === 'Open all 6 entries'")
+
+
+def test_a_closed_entry_says_what_its_number_is(page):
+    closed = page.locator("#claim-fedlsa-stalls > details:not([open]) > summary")
+    words = " ".join(closed.inner_text().split())
+    assert re.search(r"share of the drift .* holds if 0\.5 … 1 .*0\.6 the paper's text", words), words
 
 
 def test_a_chart_tells_its_values_to_the_pointer_and_to_the_keyboard(page):

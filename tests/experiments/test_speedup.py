@@ -65,3 +65,6 @@ def test_figure_is_drawn_from_stored_cells_and_names_what_is_unstable(look):
     assert "unstable" in charts.notes[0]
     assert sum(map(len, charts.rows)) == len({(c["heterogeneous"], c["local_steps"]) for c in cells})
     assert np.isfinite(charts.limits()).all()
+    simulated = [line for row in charts.rows for chart in row for line in chart.lines if line.role == "marks"]
+    assert simulated
+    assert all((line.deviation[np.isfinite(line.y)] > 0).all() for line in simulated)  # with error bars

@@ -69,16 +69,7 @@ def limit_bias(p: Problem, a: Algorithm) -> Floats | None:
 PANEL = 3.5  # inches, of a panel: two are as wide as a page
 MAX_NAMED_AGENTS = 6  # agents, or groups of equal ones, that get a colour and a name each
 AGENT_COLOURS = ("#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#8c6bb1", "#7f7f7f")
-COLOUR_WHEEL = (
-    "#b5508a",
-    "#7b5fc0",
-    "#3f8fd2",
-    "#159a8c",
-    "#6f9a1f",
-    "#d99a00",
-    "#d0663f",
-    "#b5508a",
-)  # a closed circle
+COLOUR_WHEEL = ("#b5508a", "#7b5fc0", "#3f8fd2", "#159a8c", "#6f9a1f", "#d99a00", "#d0663f", "#b5508a")  # closed
 MAX_REACH = 2.5  # times the typical distance from theta_star: what lies further out may leave the picture
 
 Box = tuple[float, float, float, float]  # left, right, bottom, top
@@ -241,19 +232,17 @@ def agent_paths(
     who = "the agent" if problem.n_agents == 1 else f"the {problem.n_agents} agents"
     words = f"Circles: own solutions.  Arrows: {who} during round {round}.  {plane_words(plane)}".rstrip()
     notes = [*(f"{type(p.algorithm).__name__}, {round_summary(p, round)}." for p in runs), words]
+    facts = {"agents": problem.n_agents, "dim": problem.dim, "round": round}
     panel = PANEL, 0.25 + (PANEL - 0.15) * (box[3] - box[2]) / (box[1] - box[0])
     return draw_charts(
         ChartRows([charts], notes, panel),
         title=title,
         legend="above" if legend else "",
-        description=recipe.text([_description(p, round) for p in runs]),
+        description=recipe.text(
+            [facts | {"method": repr(p.algorithm), "noise": p.noise, "seed": p.seed} for p in runs]
+        ),
         ax=ax,
     )
-
-
-def _description(p: Paths, round: int) -> dict[str, Any]:
-    noise = {"noise": p.noise, "seed": p.seed}
-    return {"method": repr(p.algorithm), "agents": p.problem.n_agents, "dim": p.problem.dim, "round": round, **noise}
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
@@ -279,13 +268,10 @@ def _chart(p: Paths, plane: Plane, round: int, colours: Sequence[str], box: Box)
     lines.append(_point(np.zeros(2), "θ⋆", theme.INK, "point", marker="star", size=13.0))
     end = fixed_point(p)
     if end is not None:
-        lines.append(
-            _point(plane.project(end), "fixed point θ⋆ + bias", colour, "point", marker="filled cross", size=9.0)
-        )
-    title = method_heading(p)
-    return Chart(
-        lines, "", "", title, "linear", "linear", limits=box[2:], x_limits=box[:2], title_colour=colour, plane=True
-    )
+        style: dict[str, Any] = {"marker": "filled cross", "size": 9.0}
+        lines.append(_point(plane.project(end), "fixed point θ⋆ + bias", colour, "point", **style))
+    scales: dict[str, Any] = {"x_scale": "linear", "y_scale": "linear", "x_limits": box[:2], "limits": box[2:]}
+    return Chart(lines, "", "", method_heading(p), title_colour=colour, plane=True, **scales)
 
 
 def _path(points: Floats, label: str, colour: str, role: str) -> Line:

@@ -355,11 +355,7 @@ def _exact_costs(b: Bound, exact: xr.Dataset, x: str) -> Floats:
 def _heading(data: xr.Dataset) -> str:
     if "squared_error" in data:
         return f"{method_name(data)},  {common_setting([data])}"
-    return _joined(f"{data.attrs['method']},  N = {data.attrs['agents']},  d = {data.attrs['dim']}", start(data))
-
-
-def _joined(*parts: str | None) -> str:
-    return ",  ".join(filter(None, parts))
+    return "{method},  N = {agents},  d = {dim},  ".format(**data.attrs) + start(data)
 
 
 def _bound_notes(
@@ -409,14 +405,13 @@ def trade_off(
     check_options(title=title, legend=legend)
     epsilon = checks.real("epsilon", epsilon, above=0)
     plans = checks.instances("plans", plans, Plan, "a plan of fl.plan")
+    bases = ", ".join(dict.fromkeys(p.basis for p in plans))
+    starts = [start_words(named) for named in dict.fromkeys(p.start for p in plans) if named]
     note = "Mark: the fewest communications found with that many observations; the line holds it until the next mark."
     return draw_charts(
         ChartRows([[trade_off_chart(plans)]], [note]),
         title=title,
-        heading=_joined(
-            f"What an RMSE of {epsilon:g} costs, by {', '.join(dict.fromkeys(p.basis for p in plans))}",
-            *(start_words(named) for named in dict.fromkeys(p.start for p in plans) if named),
-        ),
+        heading=",  ".join([f"What an RMSE of {epsilon:g} costs, by {bases}", *starts]),
         legend="above" if legend else "",
         description=f"trade-off for RMSE {epsilon:g}",
         ax=ax,

@@ -93,13 +93,8 @@ def _arrows(axes: Axes, limits: tuple[float, float], beyond: Sequence[ArrayLike]
     """A triangle at the left and at the right edge, in the rows of which something lies beyond it."""
     for edge, mark, rows in zip(limits, "<>", map(np.flatnonzero, beyond), strict=True):
         if len(rows):  # marks that are not there would still ask constrained layout for room
-            style: dict[str, Any] = {
-                "color": colour,
-                "markersize": size * theme.stroke(),
-                "markeredgewidth": 0,
-                "zorder": 5,
-            }
-            axes.plot(np.full(len(rows), edge), rows, mark, linestyle="none", clip_on=False, **style)
+            axes.plot(np.full(len(rows), edge), rows, mark, linestyle="none", clip_on=False, color=colour,
+                      markersize=size * theme.stroke(), markeredgewidth=0, zorder=5)  # fmt: skip
 
 
 def _draw_panels(several: Sequence[Axes], fit: Any, level: float, legend: bool) -> None:
@@ -167,9 +162,8 @@ def _draw_error_parts(axes: Axes, error: dict[str, float]) -> None:
     names, values = list(error), np.array(list(error.values()))
     row = np.arange(len(names))
     drawn = np.where(np.isfinite(values), values, 0.0)  # data without noise have no standard errors to count in
-    axes.barh(
-        row, drawn, height=0.62, color=[ESTIMATE_COLOUR if n == "finite data" else SITE_COLOUR for n in names], zorder=3
-    )
+    colours = [ESTIMATE_COLOUR if n == "finite data" else SITE_COLOUR for n in names]
+    axes.barh(row, drawn, height=0.62, color=colours, zorder=3)
     for j, v, end in zip(row, values, drawn, strict=True):
         axes.annotate(f"{v:.2g}", (end, j), xytext=(3, 0), textcoords="offset points", va="center", fontsize="small",
                       color=theme.SOFT)  # fmt: skip
@@ -194,9 +188,8 @@ def _draw_sites(axes: Axes, per_site: Any, legend: bool) -> None:
     for name, label, mark, colour in SITES:
         values = np.array([getattr(s, name) for s in order])
         if np.isfinite(values).all() and values.max(initial=0) > 1e-6 * largest:  # steps on means have no noise
-            axes.plot(
-                place, values, mark, color=colour, markersize=size, markeredgewidth=0, linestyle="none", label=label
-            )
+            axes.plot(place, values, mark, color=colour, markersize=size, markeredgewidth=0, linestyle="none",
+                      label=label)  # fmt: skip
     if largest > 0:
         axes.set_yscale("log")
         axes.margins(y=0.1)  # no mark lies on the edge
@@ -207,18 +200,15 @@ def _draw_sites(axes: Axes, per_site: Any, legend: bool) -> None:
     axes.grid(visible=False, axis="x")
     axes.set_title("site / std. error", loc="left", pad=1.7 * theme.text_size() * legend or None)
     if legend and axes.lines:
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, columnspacing=0.6, handletextpad=0.1,
-            borderaxespad=0, borderpad=0.2, handlelength=1.2,
-        )  # fmt: skip
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, columnspacing=0.6, handletextpad=0.1,
+                    borderaxespad=0, borderpad=0.2, handlelength=1.2)  # fmt: skip
 
 
 def _short(name: str) -> str:
     return name if len(name) <= 28 else f"{name[:12]}...{name[-13:]}"
 
 
-PLAIN_COLOUR, SHARED_COLOUR, OUTLIER_COLOUR = theme.SOFT, theme.METHODS["SCAFFLSA"], theme.METHODS["FedLSA"]
-
+OUTLIER_COLOUR = theme.METHODS["FedLSA"]
 MAX_NAMED_SITES = 60  # sites that can still be named; of more only those that stand out are
 WITH_NUMBERS = 25  # sites that have numbers beside them, on lines of 0.25 inches
 SAYS_LITTLE = 4.0  # times the typical interval: what is so long may leave the axes, with an arrow
@@ -312,15 +302,13 @@ def _draw_forest(axes: Axes, rows: ForestRows, title: str | None) -> None:
     low, high = _forest_limits(rows)
     row = np.arange(N)
     thick = larger * (1.3 if N <= MAX_NAMED_SITES else max(0.35, 40 / N))
-    axes.axvline(rows.shared[1], color=SHARED_COLOUR, linewidth=larger, linestyle=theme.DASHED, zorder=2)
+    axes.axvline(rows.shared[1], color=ESTIMATE_COLOUR, linewidth=larger, linestyle=theme.DASHED, zorder=2)
     if low < 0 < high:
         axes.axvline(0, color=theme.SOFT, linewidth=0.8, zorder=1)
     low_end, high_end = np.clip((rows.low, rows.high), low, high)
     area = _areas(rows.weight, N, larger)
-    for colour, group, label in (
-        (PLAIN_COLOUR, ~rows.outlier, "site"),
-        (OUTLIER_COLOUR, rows.outlier, "site that stands out"),
-    ):
+    groups = (theme.SOFT, ~rows.outlier, "site"), (OUTLIER_COLOUR, rows.outlier, "site that stands out")
+    for colour, group, label in groups:
         if group.any():
             axes.hlines(row[group], low_end[group], high_end[group], color=colour, linewidth=thick, zorder=3)
             axes.scatter(rows.theta[group], row[group], marker="s", s=area[group], label=label, color=colour,
@@ -337,7 +325,7 @@ def _draw_forest(axes: Axes, rows: ForestRows, title: str | None) -> None:
     named = row.tolist() if N <= MAX_NAMED_SITES else _spaced(row[rows.outlier], line)
     axes.set_yticks([*named, foot], [*(_short(rows.names[i]) for i in named), "shared estimate"])
     for text, i in zip(axes.get_yticklabels(), [*named, N], strict=True):
-        text.set_color(SHARED_COLOUR if i == N else OUTLIER_COLOUR if rows.outlier[i] else theme.INK)
+        text.set_color(ESTIMATE_COLOUR if i == N else OUTLIER_COLOUR if rows.outlier[i] else theme.INK)
     if N <= WITH_NUMBERS:
         _write_numbers(axes, rows, foot)
     if N > MAX_NAMED_SITES:
@@ -357,7 +345,7 @@ def _areas(weight: Floats, N: int, larger: float) -> Floats:
 def _draw_diamond(axes: Axes, interval: tuple[float, float, float], y: float, half: float) -> None:
     """From one end of the shared interval to the other."""
     low, middle, high = interval
-    axes.fill([low, middle, high, middle], [y, y - half, y, y + half], color=SHARED_COLOUR, linewidth=0, zorder=6,
+    axes.fill([low, middle, high, middle], [y, y - half, y, y + half], color=ESTIMATE_COLOUR, linewidth=0, zorder=6,
               label="shared estimate")  # fmt: skip
 
 
@@ -369,7 +357,7 @@ def _write_numbers(axes: Axes, rows: ForestRows, foot: float) -> None:
         last = i == len(rows.names)
         text = f"{middle:{form}} [{low:{form}}, {high:{form}}]".replace("-", "\u2212")
         axes.text(1.03, foot if last else i, text, transform=axes.get_yaxis_transform(), va="center_baseline",
-                  fontsize="small", color=SHARED_COLOUR if last else theme.SOFT)  # fmt: skip
+                  fontsize="small", color=ESTIMATE_COLOUR if last else theme.SOFT)  # fmt: skip
 
 
 def _spaced(places: Any, least: float) -> list[int]:

@@ -376,11 +376,6 @@ def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in arguments.items() if v is not None and small(v)}
 
 
-def _grouped(value: Any) -> str:
-    """Thin spaces between the thousands of long numbers."""
-    return f"{value:,}".replace(",", "\u2009") if isinstance(value, int) and value >= 100_000 else str(value)
-
-
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, PowerStep):
         return f"η = {value.eta_0:g}/(t+1)^{value.power:g}"
@@ -389,5 +384,6 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     if name in SYMBOLS:
-        return f"{SYMBOLS[name]} = {printed(f'{value:g}') if isinstance(value, float) else _grouped(value)}"
+        small = f"{value:g}" if isinstance(value, float) else str(value)
+        return f"{SYMBOLS[name]} = {number(value) if value >= 100_000 else printed(small)}"
     return f"{name.replace('_', ' ')} {value:g}"

@@ -81,9 +81,8 @@ def draw_charts(
         figure.text(left, EDGE / 2 / height, "\n".join(notes), fontsize="small", color=theme.SOFT, va="bottom",
                     linespacing=1.4)  # fmt: skip
         if legend == "right":
-            order = sorted(
-                entries, key=lambda label: -_end(lines, label, charts.rows[0][0].ceiling)
-            )  # as the lines end
+            ceiling = charts.rows[0][0].ceiling
+            order = sorted(entries, key=lambda label: -_end(lines, label, ceiling))  # as the lines end
             grid[0, 0].legend([entries[label] for label in order], order, loc="upper left", bbox_to_anchor=(1.01, 1.02))
         elif entries:
             figure.legend(list(entries.values()), list(entries), loc="upper left", ncols=columns, borderaxespad=0,
@@ -217,9 +216,8 @@ def _draw_chart(axes: Axes, chart: Chart, limits: tuple[float, float]) -> None:
         _scale_costs(axes, chart, *span)
     if chart.corner:
         paper = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.0}
-        axes.text(
-            0.04, 0.04, chart.corner, transform=axes.transAxes, fontsize="small", va="bottom", zorder=7, bbox=paper
-        )
+        axes.text(0.04, 0.04, chart.corner, transform=axes.transAxes, fontsize="small", va="bottom", zorder=7,
+                  bbox=paper)  # fmt: skip
 
 
 def _union(limits: tuple[float, float], old: tuple[float, float], positive: bool) -> tuple[float, float]:
