@@ -395,7 +395,7 @@ var FedLSAPlane = (() => {
     /** Each name stands where it hides least, off the line through `taken` and other words. @param {Brush} g
         @param {Rectangle} pane @param {Label[]} labels @param {Point[]} taken @param {number[]} words */
     function placeNames(g, pane, labels, taken, words) {
-      const boxes = [[pane.x, pane.y, pane.w, 28], words, ...labels.map(([[x, y]]) => [x - 10, y - 10, 20, 20])];
+      const boxes = [[pane.x, pane.y, pane.w, 28], words, ...labels.map(([[x, y]]) => [x - 13, y - 13, 26, 26])];
       for (const label of labels) {
         const [point, words, style, size, tied] = label;
         g.font = `600 ${size}px ${FONT}`;
@@ -404,7 +404,7 @@ var FedLSAPlane = (() => {
         boxes.push([...found, w, h]);
         const to = /** @type {Point} */ ([clamp(point[0], found[0], found[0] + w), clamp(point[1], found[1] + 2, found[1] + h - 2)]);
         const far = distance(point, to);
-        if (tied && far > 12) line(g, [between(point, to, 9 / far), between(point, to, 1 - 2 / far)], style, 1.2);
+        if (far > (tied ? 12 : 30)) line(g, [between(point, to, 9 / far), between(point, to, 1 - 2 / far)], style, 1.2);
         text(g, words, found[0], found[1] + h / 2, style, paint("paper"), g.font);
       }
     }
