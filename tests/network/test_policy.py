@@ -1,6 +1,7 @@
 """The site's policy: a file that says what it means, strict reading, and refusals that name the entry."""
 
 import dataclasses
+import os
 import tomllib
 
 import numpy as np
@@ -85,6 +86,7 @@ def test_the_default_is_careful():
         ("ledger_copy", "3", "ledger_copy must be a path as text; got 3"),
         ("version", "2", "has version 2; this fedlsa reads version 1"),
         ("version", "true", "its version must be 1; got True"),
+        ("version", "1.0", "its version must be 1; got 1.0"),
     ],
 )
 def test_a_wrong_entry_is_refused_by_its_name(tmp_path, name, value, words):
@@ -153,12 +155,18 @@ def test_an_unknown_entry_a_missing_file_and_damaged_text_are_refused(tmp_path):
     path.write_text("version = 1\nleast_rows = 3\nleast_rows = 4\n")
     with pytest.raises(NetworkError, match=r"the policy .* is damaged"):
         Policy.load(path)
+    path.write_text("version = 1\na = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(NetworkError, match=r"the policy .* is damaged"):
+        Policy.load(path)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(NetworkError, match="is not a file"):  # and nobody waits for what it may say
+        Policy.load(tmp_path / "pipe")
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(NetworkError, match=r"the policy .* is damaged"):
         Policy.load(path)
     with pytest.raises(NetworkError, match="without one nothing may leave"):
         Policy.load(tmp_path / "gone.toml")
-    with pytest.raises(NetworkError, match="cannot read the policy"):
+    with pytest.raises(NetworkError, match="is not a file"):
         Policy.load(tmp_path)
     path.write_text("version = 1\nleast_rows = 70\n")
     assert Policy.load(path) == Policy(least_rows=70)

@@ -12,18 +12,10 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import ArgumentError, MessageError, NetworkError, SiteDataError
+from ...fitting import run_plan
 from ...fitting.covariance import chosen_coefficients, rows_count_equally
 from ...fitting.design import design_of
 from ...fitting.rows import Columns, FeatureScale
-from ...fitting.run_plan import (
-    PlanNumbers,
-    StepLimits,
-    plan_from_moments,
-    plan_from_scalars,
-    solve_shared_moments,
-    stack_moments,
-    weights_of,
-)
 from ...fitting.sums import original_scale, scale_of
 from ...fitting.tasks import Task, checked_weight
 from ...theory.private_plans import noise_sentence
@@ -110,7 +102,7 @@ class Inquiry:
                         out[site] = answer
                         continue
                     if not isinstance(answer, Refusal):
-                        raise MessageError(f"the answer must be a {kind.KIND}; got a {answer.kind}")
+                        raise MessageError(f"the answer must be a {kind.kind}; got a {answer.kind}")
                     if answer.reason != "approval":
                         raise NetworkError(f"{site} refused: {printable(answer.text)}")
                     pause = ASK_AGAIN
@@ -190,7 +182,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     for text in (*look_alikes(design)[:10], *map(printable, formula.cautions if formula is not None else ())):
         run.note("levels", text=text)
     rows, weight = [description.rows for description in described], checked_weight(task, options.weight)
-    weights = weights_of(rows, weight, options.max_weight)
+    weights = run_plan.weights_of(rows, weight, options.max_weight)
     try:
         chosen = chosen_coefficients(task, names, options.errors_of, rows_count_equally(np.array(rows), weights))
     except ArgumentError as error:
@@ -225,8 +217,8 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     terms["chosen"] = chosen if terms["no_scores"] else []
     terms |= plan
     if all(m.A is not None for m in measured):
-        terms["one_shot"] = solve_shared_moments(
-            stack_moments(measured, weights), [m.rows for m in measured], names
+        terms["one_shot"] = run_plan.solve_shared_moments(
+            run_plan.stack_moments(measured, weights), [m.rows for m in measured], names
         ).tolist()
         T, t = scale.original()
         shot = ", ".join(f"{n} {v:.6g}" for n, v in zip(names, T @ terms["one_shot"] + t, strict=True))
@@ -267,7 +259,7 @@ def total(shares: Sequence[Limbs]) -> list[int]:
 
 
 def _settings(
-    with_: Inquiry, measured: list[Measurement], numbers: PlanNumbers, weights: Floats, dim: int
+    with_: Inquiry, measured: list[Measurement], numbers: run_plan.PlanNumbers, weights: Floats, dim: int
 ) -> tuple[RunSettings, Agreement]:
     """The settings, by hand or from a plan; and what is kept of the plan."""
     options = with_.options
@@ -275,11 +267,16 @@ def _settings(
     values["weight"] = checked_weight(with_.network.task, options.weight)
     kept: Agreement = {"plan": "as asked for", "rate": None, "epsilon": options.epsilon}
     if options.epsilon is not None:
-        asked = numbers, [StepLimits(m.least_steps, m.largest_eta) for m in measured], options.epsilon, options.method
+        asked = (
+            numbers,
+            [run_plan.StepLimits(m.least_steps, m.largest_eta) for m in measured],
+            options.epsilon,
+            options.method,
+        )
         if all(m.A is not None for m in measured):
-            plan = plan_from_moments(stack_moments(measured, weights), *asked, options.local)
+            plan = run_plan.plan_from_moments(run_plan.stack_moments(measured, weights), *asked, options.local)
         else:
-            plan = plan_from_scalars(*asked, dim, local=options.local)
+            plan = run_plan.plan_from_scalars(*asked, dim, local=options.local)
         values |= {"step_size": plan.step_size, "local_steps": plan.local_steps, "rounds": plan.rounds}
         kept |= {"plan": plan.sentence, "rate": plan.rate, "curve": plan.curve}
     if with_.network.task.standardise and numbers.a > 0:

@@ -112,7 +112,7 @@ def parse(content: bytes, where: str) -> dict[str, Any]:
     version = entries.get("version")
     if isinstance(version, int) and version > VERSION:
         raise NetworkError(f"{where} has version {version}; this fedlsa reads version {VERSION}: install a newer one")
-    if version != VERSION or isinstance(version, bool):
+    if type(version) is not int or version != VERSION:
         raise NetworkError(f"{where} is damaged: its version must be {VERSION}; got {checks.show(version)}")
     return entries
 

@@ -75,17 +75,13 @@ class Struct(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
 class Message(Struct, frozen=True, tag=str.lower):
     """Base of what sites and server say to each other."""
 
-    KIND: ClassVar[str]  # the name of the class, in small letters
+    kind: ClassVar[str]  # the name of the class, in small letters
 
     experiment: str
 
     def __init_subclass__(cls, **config: Any) -> None:
         super().__init_subclass__(**config)
-        cls.KIND = cls.__name__.lower()
-
-    @property
-    def kind(self) -> str:
-        return self.KIND
+        cls.kind = cls.__name__.lower()
 
 
 def _check_array(name: str, value: Any, dtype: Any, shape: tuple[str, ...], sizes: dict[str, int]) -> None:

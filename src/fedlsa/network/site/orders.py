@@ -67,7 +67,7 @@ def refusal(
     reason = next((word for kind, word in reasons if isinstance(error, kind)), "data")
     round_ = message.round if isinstance(message, messages.Work) else 0
     generation = message.generation if isinstance(message, messages.Work | messages.Finish) else 0
-    name, asked = (printable(message.experiment, 64), message.KIND) if message else ("", "?")
+    name, asked = (printable(message.experiment, 64), message.kind) if message else ("", "?")
     text = printable(error, 500)
     if isinstance(error, SiteDataError | OSError) or not isinstance(error, FedLSAError):
         say(f"{name}: {type(error).__name__}: {text}")  # it may quote what is in the table
@@ -400,11 +400,11 @@ class OrderHandler:
         limits.check_sum(self.policy, self.site.name, message.sites, message.weights)
         context = known.terms  # masks cancel only between sites that were told the same, from the terms on
         if isinstance(message, messages.Measure):
-            context += known.labels.get(messages.Standardise.KIND, "")
+            context += known.labels.get(messages.Standardise.kind, "")
         state, groups = None, [limits.group_of(message.sites, message.weights)]
         head: bytes | None = b""
         if isinstance(message, messages.Continued):
-            context = known.labels.get(messages.Measure.KIND, "")
+            context = known.labels.get(messages.Measure.kind, "")
             if note["scale"] is None or not context:
                 raise FedLSAError("this site does not know the run's coordinates")
             dim = scale_from_json(note["scale"]).dim
