@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from legible import illegible
 
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths
@@ -130,6 +131,41 @@ def test_the_page_is_dark_for_whoever_wants_it(wide_page):
     assert page.locator("body").evaluate(shade) < 150
     assert page.locator(".fs").evaluate("e => getComputedStyle(e).color") == "rgb(236, 236, 236)"
     page.emulate_media(color_scheme="light")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_type_has_twelve_pixels_and_a_contrast_of_four_and_a_half(wide_page, scheme):
+    page = wide_page.page
+    page.emulate_media(color_scheme=scheme)
+    wide_page.go().answers(PageSettings())
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    page.locator(".code:visible").first.wait_for()
+    assert illegible(page) == []
+    page.emulate_media(color_scheme="light")
+
+
+def test_paper_is_light_and_shows_the_round_of_its_words(wide_page):
+    page = wide_page.page
+    page.emulate_media(color_scheme="dark")
+    wide_page.go().answers(PageSettings())
+    page.evaluate("document.getElementById('scene').scene.setRound(7.4)")
+    page.emulate_media(media="print", color_scheme="dark")
+    wide_page.until(lambda: wide_page.scene()["drawn"]["round"] == 7, "the picture is that of round 7")
+    assert page.locator(".fs-words").text_content().startswith("Round 7 of 50.")
+    assert page.locator("body").evaluate("e => getComputedStyle(e).backgroundColor") == "rgb(255, 255, 255)"
+    assert not wide_page.button("Play").is_visible()
+    assert illegible(page) == []
+    page.emulate_media(media="screen", color_scheme="light")
+
+
+def test_nothing_moves_by_itself_and_least_of_all_for_who_wants_no_motion(wide_page):
+    page = wide_page.page
+    page.emulate_media(reduced_motion="reduce")
+    wide_page.open().answers(PageSettings())
+    before = wide_page.scene()["drawn"]["round"]
+    wide_page.frames(30)
+    assert wide_page.scene()["drawn"]["round"] == before == PageSettings().round
+    page.emulate_media(reduced_motion="no-preference")
 
 
 def test_each_block_of_code_can_be_copied_by_one_button(wide_page):

@@ -540,7 +540,11 @@ def test_keys_reach_a_solution_a_slider_and_a_weight(still):
 def test_tab_goes_through_story_agents_picture_and_sliders_and_all_have_names(still):
     visit(still, "lab=1")
     controls = "[...document.querySelectorAll('button, input, summary')]"
-    assert still.evaluate(f"{controls}.filter(e => !({NAMED})(e)).length") == 0
+    still.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    seen = f"{controls}.filter(e => e.checkVisibility())"
+    assert still.evaluate(f"{seen}.length") > 20
+    assert still.evaluate(f"{seen}.filter(e => !({NAMED})(e)).length") == 0
+    still.evaluate("document.querySelectorAll('details').forEach(part => { part.open = false; })")
     still.evaluate("scrollTo(0, 0); document.activeElement.blur(); getSelection().removeAllRanges();")
     still.get_by_role("button", name="Start", exact=True).focus()
     order = []

@@ -161,6 +161,8 @@ def test_plans_are_those_of_the_library_and_can_be_put_into_the_sliders(served):
         assert plans[name]["cells"][2] == str(plan.rounds)
         assert plans[name]["settings"]["step_size"] == plan.algorithm.step_size
         assert plans[name]["settings"]["rounds"] == plan.rounds
+    assert {line["chart"]["y"]["label"] for line in found if "chart" in line} == {"rounds"}
+    assert not any("communications" in line.get("busy", "") for line in found)
     assert found[-2]["busy"] == ""
     assert len(found[-2]["marks"]) >= len(METHODS)
 
