@@ -49,6 +49,13 @@ def test_a_saved_sweep_is_plotted_run_by_run(fedlsa):
     assert (code, out, err) == (0, "saved sweep.svg\n", "")
 
 
+def test_a_file_that_holds_no_runs_is_named(fedlsa):
+    assert fedlsa("theory", "--agents", "4", "--states", "12", "--rounds", "3", "--out", "exact.nc")[0] == 0
+    code, _, err = fedlsa("plot", "exact.nc")
+    assert code == 2
+    assert err.startswith("fedlsa: exact.nc must be a result of simulate; got a dataset without squared_error")
+
+
 def test_the_table_shows_the_bias_that_theory_predicts_for_fedlsa(fedlsa):
     _, out, _ = fedlsa(*SMALL)
     bias = fl.theory.bias(fl.problems.garnet(agents=4, states=12), 0.1, 5)

@@ -207,7 +207,7 @@ def test_claims_are_tested_on_request(fedlsa, firms):
     assert f"{model.test('a = c')}\n\n{model.test('a = 0, b = -2')}\n" in out
     code, out, err = fedlsa("fit", "regression", *firms, "--target", "invest", "--local", "means", "--test", "aa = 0")
     assert (code, out) == (2, "")
-    assert err == ("fedlsa: hypothesis must name coefficients of the fit, and none is called 'aa'; did you mean 'a'?\n")
+    assert err == ("fedlsa: --test must name coefficients of the fit, and none is called 'aa'; did you mean 'a'?\n")
 
 
 def test_the_same_command_writes_the_same_bytes(fedlsa, firms):

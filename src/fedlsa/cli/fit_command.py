@@ -177,7 +177,9 @@ def _sites(fit: Fit) -> Table:
 
 
 def _of_task(task: type, words: Words) -> Callable[..., None]:
-    return takes(task=Options(task, {"What to estimate": words}), run=RUN)(fit)
+    command = takes(task=Options(task, {"What to estimate": words}), run=RUN)(fit)
+    vars(command)["flags"]["hypothesis"] = "--test"
+    return command
 
 
 VALUE_HELP = "The value function of the policy that made the logs, by TD: columns of states, rewards and ends."

@@ -22,7 +22,7 @@ from ..figures.lines import COSTS, common_setting
 from ..figures.lines import names as line_names
 from ..files import remove
 from ..problems import Problem
-from ..results.sweeps import separate, stack
+from ..results.sweeps import require_runs, separate, stack
 from ..sampling import IID, Markov, Sampling
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, table
@@ -172,7 +172,10 @@ def plot(
     """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
     files = Outputs(context.obj, force)
     files.check("--out", out)
-    runs = separate(results.load(path) for path in result)
+    saved = [results.load(path) for path in result]
+    for path, dataset in zip(result, saved, strict=True):
+        require_runs(str(path), dataset)
+    runs = separate(saved)
     figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
     files.draw(out, lambda: figure)
     files.print_saved()
