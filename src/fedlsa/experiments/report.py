@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -155,81 +154,42 @@ def count_marks(entries: Sequence[ReportEntry]) -> list[tuple[str, str]]:
     return [(MARKS.get(w, "note"), f"{n} {words}") for w, (n, words) in counted.items()]
 
 
-@dataclass(frozen=True)
 class ReportEntry:
-    """A sentence of the paper, or another claim, with the verdicts on it on every instance."""
+    """A sentence of the paper, or another claim, with the verdicts on it on every instance.
 
-    every: Sequence[Outcome]
-    verdicts: Sequence[Verdict]
+    colours : of all its verdicts; reasons : why the paper is contradicted, or what came out otherwise than expected
+    row : of the table with the numbers of a counterexample, {} if it is none
+    legend : all charts of the pictures in which its charts stand: one of them has the names of lines
+    """
 
-    @cached_property
-    def claims(self) -> list[Claim]:
-        """The claims that decide the sentence."""
-        return [v.claim for v in self.verdicts if v.scale == self.verdicts[0].scale]
-
-    @cached_property
-    def outcomes(self) -> list[Outcome]:
-        """Of its experiment on each instance; of a counterexample, which is the same on all, on the first."""
-        there = [o for o in self.every if self.claims[0] in o.experiment.claims]
-        return there[:1] if self.kind == "printed" else there
-
-    @property
-    def kind(self) -> str:
-        return self.verdicts[0].claim.kind
-
-    @property
-    def name(self) -> str:
-        return self.claims[0].name
-
-    @property
-    def experiment(self) -> str:
-        return self.outcomes[0].experiment.name
-
-    @property
-    def worst(self) -> str:
-        return worst(self.verdicts)
-
-    @property
-    def words(self) -> str:
-        return CORRECTED if self.kind == "printed" and self.worst == NOT_AS_STATED else self.worst
-
-    @property
-    def colours(self) -> list[str]:
-        """For its colour and the filter: of all its verdicts."""
-        return list(dict.fromkeys(MARKS[w] for w in sorted(map(verdict_words, self.verdicts), key=list(MARKS).index)))
+    def __init__(self, every: Sequence[Outcome], verdicts: Sequence[Verdict]) -> None:
+        self.verdicts, self.kind, self.worst = verdicts, verdicts[0].claim.kind, worst(verdicts)
+        self.claims = [v.claim for v in verdicts if v.scale == verdicts[0].scale]  # that decide the sentence
+        claim = self.claims[0]
+        there = [o for o in every if claim in o.experiment.claims]
+        self.outcomes = there[:1] if self.kind == "printed" else there  # a counterexample is the same on all instances
+        first = there[0]
+        self.name, self.experiment = claim.name, first.experiment.name
+        self.words = next(shown_words(v) for v in verdicts if verdict_words(v) == self.worst)
+        of_each = sorted(map(verdict_words, verdicts), key=list(MARKS).index)
+        self.colours = list(dict.fromkeys(MARKS[words] for words in of_each))
+        self.reasons = list(dict.fromkeys(filter(None, map(reason, verdicts))))
+        rows = first.tables[first.experiment.tables[0].name].to_dict("records") if claim.row else [{}]
+        self.row = next(row for row in rows if not claim.row or next(iter(row.values())) == claim.row)
+        pictures = dict.fromkeys(name for name, _ in panels(self.claims, first))
+        self.legend = [chart_id(first, name, i) for name in pictures for i in range(len(first.charts[name]["charts"]))]
 
     def of(self, claim: Claim) -> list[Verdict]:
         """The verdicts on one of its claims, instance after instance."""
         return [v for v in self.verdicts if v.claim is claim][: len(self.outcomes)]
 
-    @property
-    def reasons(self) -> list[str]:
-        """Why the paper is contradicted, or what came out otherwise than expected."""
-        return list(dict.fromkeys(filter(None, map(reason, self.verdicts))))
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """The row of the experiment's first table that has the numbers of a counterexample; else there is none."""
-        if not self.claims[0].row:
-            return {}
-        rows = self.outcomes[0].tables[self.outcomes[0].experiment.tables[0].name].to_dict("records")
-        return next(row for row in rows if next(iter(row.values())) == self.claims[0].row)
-
     def charts(self, outcome: Outcome) -> list[tuple[str, str, str]]:
         """The charts that decide it on an instance: what each is called, its title, and what a quick one lacks."""
         pictures = {p.name: p for p in outcome.experiment.pictures}
-        found = panels(self.claims, outcome)
         return [
             (chart_id(outcome, name, i), title, smaller(pictures[name].cells, outcome.scale) or "")
-            for (name, i), title in found.items()
+            for (name, i), title in panels(self.claims, outcome).items()
         ]
-
-    @property
-    def legend(self) -> list[str]:
-        """All charts of the pictures in which its charts stand: one of them has the names of lines."""
-        first = self.outcomes[0]
-        pictures = dict.fromkeys(name for name, _ in panels(self.claims, first))
-        return [chart_id(first, name, i) for name in pictures for i in range(len(first.charts[name]["charts"]))]
 
     def address(self, outcome: Outcome) -> str:
         """The explorer's settings of the first of its claims that it can show; "" if there is none."""
@@ -357,11 +317,9 @@ def _address(cell: Cell) -> dict[str, Any]:
     if cell.kind not in EXPLORED or not set(problem) <= OF_GARNET or problem.get("agents", 0) > MOST_AGENTS:
         return {}
     settings = {k: ("no", "yes")[value] if k == "heterogeneous" else value for k, value in problem.items()}
-    steps = here.get("local_steps")
-    if "skip" in here:  # whose number of observations the problem decides, unless all are used
-        if here["skip"] != 1:
-            return {}
-        settings["sampling"], steps = "markov", here["updates"]
+    settings |= {"sampling": "markov"} if "skip" in here else {}
+    # along trajectories the problem decides how many observations a round takes, unless all are used
+    steps = {None: here.get("local_steps"), 1: here.get("updates")}.get(here.get("skip"))
     if steps is None:
         return {}
     rounds = here.get("rounds", min(SHOWN_ROUNDS, max(FEWEST, STEPS // steps)))
