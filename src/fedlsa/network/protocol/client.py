@@ -24,22 +24,9 @@ from msgspec.structs import replace
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
+from . import messages
 from .codec import Struct
-from .messages import (
-    ORIGIN,
-    Average,
-    Continued,
-    Finish,
-    Finished,
-    Refusal,
-    Reply,
-    Share,
-    Work,
-    digest_of_mean,
-    extend,
-    from_row,
-    mark,
-)
+from .messages import ORIGIN, Average, Continued, Finish, Finished, Refusal, Reply, Share, Work
 from .ring import MAX_ENTRY, MAX_THETA, VECTORS, Coding, Noise, encode, masked, to_integers, to_share, within
 
 # (theta, xi, eta, steps, label) -> theta_hat, all vectors (d,); what is drawn is a function of the order's label
@@ -163,12 +150,12 @@ def new_entries(state: ClientState | None, order: Continued, sites: tuple[str, .
     if not 0 <= known <= len(order.entries):
         raise ForgotError(f"this site knows {folded} averages of this generation, and is told others")
     for row in order.entries[:known]:
-        at = extend(at, row)
+        at = messages.extend(at, row)
     if at != head:
         raise ForgotError("what was averaged, as the server tells it now, is not what it told before")
     for row in order.entries[known:]:
-        at = extend(at, row)
-    return [from_row(row, sites) for row in order.entries[known:]], at
+        at = messages.extend(at, row)
+    return [messages.from_row(row, sites) for row in order.entries[known:]], at
 
 
 def brought_up_to_date(state: ClientState | None, order: Continued, run: SiteRun) -> ClientState:
@@ -196,9 +183,9 @@ def brought_up_to_date(state: ClientState | None, order: Continued, run: SiteRun
 def _corrected(state: ClientState, entry: Average, order: Continued, name: str) -> ClientState:
     """xi with the average of this site's last answer in it."""
     mean = order.mean(entry.round)
-    if mean is None or digest_of_mean(mean) != entry.mean:
+    if mean is None or messages.digest_of_mean(mean) != entry.mean:
         raise MessageError(f"'means' must hold that of round {entry.round}, as its entry has it")
-    if int(order.marks[order.sites.index(name)]) != mark(state.share):
+    if int(order.marks[order.sites.index(name)]) != messages.mark(state.share):
         raise ForgotError(f"another answer of this site than it holds was averaged in round {entry.round}")
     sent = state.start + state.delta
     xi = state.xi + state.gain * (mean - sent)  # keeps sum_c w_c xi_c = 0: all who were averaged do it
