@@ -7,18 +7,13 @@ Every function here works on Python integers and NumPy scalars as well as compil
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import numpy as np
-from numba import float64, int64, uint32
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..kernel_cache import kernel
-from .task_struct import compiled, pointer
 
 Words = NDArray[np.uint64]
 Slots = NDArray[np.uint32]
@@ -103,52 +98,43 @@ def alias_tables(prob: Floats, first: Integers, length: Integers, bits: Integers
     if ends[-1] >= 2**32 or len(prob) >= 2**32:
         raise ArgumentError(f"a problem must have fewer than 2**32 outcomes; got {len(prob)}")
     slots, slot = np.empty(int(ends[-1]), np.uint32), ends - (1 << bits)
-    laws = [np.ascontiguousarray(x, np.int64) for x in (first, length, bits)]
-    arrays = [np.ascontiguousarray(prob, np.float64), *laws, slot, slots, np.empty(3 << int(bits.max()), np.int64)]
-    _alias_kernel().ctypes(len(first), *(x.ctypes.data for x in arrays))
+    laws = (np.ascontiguousarray(x, np.int64) for x in (first, length, bits, slot))
+    _fill_slots(np.ascontiguousarray(prob, np.float64), *laws, slots, np.empty((3, 1 << int(bits.max())), np.int64))
     return slots, slot
 
 
-@functools.cache
-def _alias_kernel() -> Any:
-    """The kernel (laws, ...): what `alias_tables` says, at the addresses of its arrays and of room to work in."""
-
-    def fill(laws, prob_at, first_at, length_at, bits_at, slot_at, slots_at, scratch):
-        slots, bits, lengths = pointer(slots_at, uint32), pointer(bits_at, int64), pointer(length_at, int64)
-        for m in range(laws):
-            size, shift = 1 << bits[m], 32 - bits[m]
-            unit, length, out = 1 << shift, lengths[m], pointer(slot_at, int64)[m]
-            prob = pointer(prob_at + 8 * pointer(first_at, int64)[m], float64)
-            shares, smalls = pointer(scratch, int64), pointer(scratch + 8 * size, int64)
-            larges = pointer(scratch + 16 * size, int64)
-            total, before, n_small, n_large = 0.0, 0, 0, 0
-            for k in range(size):
-                share = 0  # in units of 2^-32, exact integers; all of them together are 2^32
-                if k < length:
-                    total += prob[k]
-                    edge = 1 << 32
-                    if k < length - 1 and total < 1.0:
-                        edge = int64(total * 4294967296.0 + 0.5)
-                    share, before = edge - before, edge
-                shares[k] = share
-                slots[out + k] = k << shift
-                if share < unit:
-                    smalls[n_small] = k
-                    n_small += 1
-                else:
-                    larges[n_large] = k
-                    n_large += 1
-            while n_small:
-                n_small -= 1
-                s, g = smalls[n_small], larges[n_large - 1]
-                slots[out + s] = g << shift | shares[s]
-                shares[g] -= unit - shares[s]
-                if shares[g] < unit:
-                    n_large -= 1
-                    smalls[n_small] = g
-                    n_small += 1
-
-    return compiled(fill)
+@kernel(error_model="numpy")
+def _fill_slots(prob, first, length, bits, slot, slots, scratch):
+    """What `alias_tables` says; scratch : three rows of numbers to work with."""
+    shares, smalls, larges = scratch
+    for m in range(len(first)):
+        size, shift = 1 << bits[m], 32 - bits[m]
+        unit, out, n_small, n_large, total, before = 1 << shift, slot[m], 0, 0, 0.0, 0
+        for k in range(size):
+            share = 0  # in units of 2^-32, exact integers; all of them together are 2^32
+            if k < length[m]:
+                total += prob[first[m] + k]
+                edge = 1 << 32
+                if k < length[m] - 1 and total < 1.0:
+                    edge = int(total * 4294967296.0 + 0.5)
+                share, before = edge - before, edge
+            shares[k] = share
+            slots[out + k] = k << shift
+            if share < unit:
+                smalls[n_small] = k
+                n_small += 1
+            else:
+                larges[n_large] = k
+                n_large += 1
+        while n_small:
+            n_small -= 1
+            s, g = smalls[n_small], larges[n_large - 1]
+            slots[out + s] = g << shift | shares[s]
+            shares[g] -= unit - shares[s]
+            if shares[g] < unit:
+                n_large -= 1
+                smalls[n_small] = g
+                n_small += 1
 
 
 @register_jitable

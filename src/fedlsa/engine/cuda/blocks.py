@@ -15,8 +15,7 @@ from ...sampling import IID, Markov, Replay
 from ..cpu_tables import dense_columns, padded, row_table
 from ..jobs import Job
 from ..outcome_tables import OutcomeTables
-from .gpu_draws import INDEPENDENT, LOG, PACKED, TRAJECTORY
-from .gpu_steps import COORDINATES
+from .gpu_steps import COORDINATES, INDEPENDENT, LOG, PACKED, TRAJECTORY
 from .gpu_threads import MOST_THREADS, MOST_WARPS, WARP
 
 Array = NDArray[Any]

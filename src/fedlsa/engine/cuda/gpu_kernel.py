@@ -21,8 +21,19 @@ from numba import cuda, float32, float64, int32, int64, uint32
 
 from ...kernel_cache import cached_on_gpu
 from .blocks import Kind
-from .gpu_draws import PACKED, agent_entries, draw_into_memory, next_block
-from .gpu_steps import dense, fetch, four_steps, move, prepare, segments, step
+from .gpu_steps import (
+    PACKED,
+    agent_entries,
+    dense,
+    draw_into_memory,
+    fetch,
+    four_steps,
+    move,
+    next_block,
+    prepare,
+    segments,
+    step,
+)
 from .gpu_threads import MOST_WARPS, ROOMS, SIMULATED, barrier, block_sum, blocks_meet, fold, tally, thread_place
 
 
