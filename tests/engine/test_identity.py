@@ -162,7 +162,7 @@ def test_runs_cut_into_segments_give_the_same_bits(problem, algorithm, sampling,
 def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkeypatch):
     algorithm = fl.SCAFFLSA(0.3, 5)
     wide = run(problem, algorithm)
-    monkeypatch.setattr(cpu_tables, "register_numbers", lambda: 32)
+    monkeypatch.setattr(cpu_tables, "REGISTER_NUMBERS", 32)
     assert cpu.shapes(make_job(problem, algorithm, 9, RunOptions())) == (8, 2, 8)
     assert wide.identical(run(problem, algorithm))
 

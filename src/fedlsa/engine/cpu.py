@@ -1,4 +1,4 @@
-"""Jobs on the processor: cut into tasks, each a record for the compiled kernels, brought on segment by segment.
+"""Jobs on the processor: cut into tasks, each a struct for the compiled kernels, brought on segment by segment.
 
 Each thread takes a task; where there are fewer tasks than threads, several share a task's rounds.
 """

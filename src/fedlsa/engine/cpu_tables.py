@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -23,17 +22,12 @@ from .vectors import AVX512
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
 LONGEST_ROW_IN_REGISTERS = 128  # longer parameters do not fit and are worked through in pieces
+REGISTER_NUMBERS = 256 if AVX512 else 64  # float64 numbers that this processor's vector registers hold together
 PIECE = 16  # numbers of them that are worked on together
 CACHED_ROWS = 2**21  # bytes of rows that stay in the second-level cache
 REAL_TYPE = {"float64": float64, "float32": float32}
 MOST_SLOTS = 2**31  # of alias tables: they are looked up by signed 32-bit words
 MOST_NUMBERS = 2**32  # in the table of rows: its places are 32-bit words
-
-
-@functools.cache
-def register_numbers() -> int:
-    """How many float64 numbers this processor's vector registers hold together."""
-    return 256 if AVX512 else 64
 
 
 def shapes(job: Job) -> tuple[int, int, int]:
@@ -45,7 +39,7 @@ def shapes(job: Job) -> tuple[int, int, int]:
         return piece, 0, -(-dim // piece) * piece
     if job.agents_differ:
         return piece, 0, d
-    numbers = register_numbers() * (2 if job.dtype == "float32" else 1)
+    numbers = REGISTER_NUMBERS * (2 if job.dtype == "float32" else 1)
     return d, max(1, min(GROUP, numbers // (2 * d))), d  # half the registers hold theta_hat, half the rest
 
 

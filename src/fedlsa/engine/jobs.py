@@ -78,7 +78,7 @@ class RunState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One configuration with all its arguments, checked: the one record of a run, in every engine."""
+    """One configuration with all its arguments, checked: what a run is, in every engine."""
 
     problem: Problem
     algorithm: Algorithm

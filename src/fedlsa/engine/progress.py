@@ -21,22 +21,18 @@ class Bars:
 
     transient : whether they vanish in the end; updates : whether what is counted are agent updates, with their speed
     lines : whether there are lines, too, where standard error is no terminal; else the bars as they are in the end
+    close : draws them once more, and leaves the terminal to others
     """
 
     def __init__(self, *, transient: bool = False, updates: bool = False, lines: bool = False) -> None:
         self.rows: dict[str, Any] = {}
-        self.last = time.monotonic()
-        try:
-            self.live = _rich_progress(transient, updates)
-        except ImportError:
-            self.live = None
-        if self.live is not None and (self.live.console.is_terminal or not lines):
-            self.live.start()
-            self.stop: Callable[[], object] | None = weakref.finalize(
-                self, self.live.stop
-            )  # also where an error ends the work
-        else:
-            self.live, self.stop = None, None
+        self.last, self.live = time.monotonic(), None
+        self.close: Callable[[], object] = lambda: None
+        with suppress(ImportError):
+            bars = _rich_progress(transient, updates)
+            if bars.console.is_terminal or not lines:
+                bars.start()
+                self.live, self.close = bars, weakref.finalize(self, bars.stop)  # also where an error ends the work
 
     def show(self, what: str, done: float, total: float, row: str = "") -> None:
         """How far a row is, and what it is at."""
@@ -54,11 +50,6 @@ class Bars:
         self.show("", done, total)
         if done >= total:
             self.close()
-
-    def close(self) -> None:
-        """Draw them once more, and leave the terminal to others."""
-        if self.stop is not None:
-            self.stop()
 
 
 def _rich_progress(transient: bool, updates: bool) -> Any:

@@ -106,7 +106,7 @@ def resume(
 
     result : of `simulate` with "state" in its `keep`, or of `resume`; as it is, or saved and loaded again
     problem, algorithm : needed only where the result could not hold them; must then be the ones of the run
-    record : of the new rounds, how many (evenly spaced, the last always) or which
+    record : as in `simulate`, of the new rounds: how many (evenly spaced, the last always) or which
     engine : by default that of the result; on another one the run agrees with an uninterrupted one to rounding
     threads, progress : as in `simulate`; progress is that of the new rounds
 

@@ -53,7 +53,7 @@ def compiled(function: Callable[..., None]) -> Any:
             gc.enable()
 
 
-# ---------------------------------------------------------------- records
+# ---------------------------------------------------------------- structs
 
 
 class StructType(types.Type):
