@@ -38,19 +38,7 @@ from ..pages.web_server import (
     Shown,
 )
 from . import answers, take
-from .answers import (
-    DEPENDS_ON,
-    MAP_STEPS,
-    ORDER,
-    STEP_SIZES,
-    Question,
-    fit_question,
-    key,
-    map_question,
-    next_steps,
-    plan_question,
-    questions,
-)
+from .answers import MAP_STEPS, ORDER, Question
 from .page_settings import (
     AXES,
     METHODS,
@@ -138,22 +126,15 @@ def about() -> dict[str, Any]:
     for name, setting in SETTINGS.items():
         told = {k: setting.metadata[k] for k in ("label", "element", "unit")}
         offers = setting.metadata["offers"]
-        settings[name] = told | {
-            "offers": offers if isinstance(offers, dict) else list(offers),
-            "default": setting.default,
-        }
+        offers = offers if isinstance(offers, dict) else list(offers)
+        settings[name] = told | {"offers": offers, "default": setting.default}
     problems = {
         name: {"title": title, "settings": OF_PROBLEM[name], "start": STARTS[name], "says": EXPLAINED[name]}
         for name, title in PROBLEMS.items()
     }
-    places = {"columns": STEP_SIZES, "rows": sorted(MAP_STEPS, reverse=True)}
-    return {
-        "settings": settings,
-        "problems": problems,
-        "methods": METHODS,
-        "map": places,
-        "upload_bytes": MAX_UPLOAD_BYTES,
-    }
+    places = {"columns": answers.STEP_SIZES, "rows": sorted(MAP_STEPS, reverse=True)}
+    told = {"settings": settings, "problems": problems, "methods": METHODS, "map": places}
+    return told | {"upload_bytes": MAX_UPLOAD_BYTES}
 
 
 class ExplorerPage:
@@ -194,14 +175,9 @@ class ExplorerPage:
         }
         out |= {"/": QueryRoute(lambda _: whole), "/take": QueryRoute(self.take)}
         out["/upload"] = QueryRoute(self.upload, MAX_UPLOAD_BYTES)
-        streams = {
-            "curves": self._curves,
-            "fit": self._fit,
-            "simulate": self._simulate,
-            "map": self._map,
-            "plans": self._plans,
-        }
-        return out | {f"/{topic}": QueryRoute(partial(self._stream, lines)) for topic, lines in streams.items()}
+        for lines in (self._curves, self._fit, self._simulate, self._map, self._plans):
+            out[f"/{lines.__name__[1:]}"] = QueryRoute(partial(self._stream, lines))
+        return out
 
     def _stream(self, lines: Callable[[PageRequest, Question, Sites], Lines], asked: PageRequest) -> Shown:
         q, sites, first = self._question(asked)
@@ -217,7 +193,7 @@ class ExplorerPage:
         first: dict[str, Any] = {
             "settings": {name: getattr(s, name) for name in SETTINGS},
             "refused": {name: in_words(line) for name, line in complaints.items()},
-            "keys": {topic: key(of(q)) for topic, of in DEPENDS_ON.items()},
+            "keys": {topic: answers.key(of(q)) for topic, of in answers.DEPENDS_ON.items()},
         }
         if s.problem == "files":
             first["sites"] = {
@@ -248,7 +224,7 @@ class ExplorerPage:
             yield _line(known={"words": [why], "error": None}, plane=None)
             return
         known, drawn, begun = Curves(q), Curves(q), False
-        with self._ask(asked, "curves", questions(q), pause=TOGETHER) as found:
+        with self._ask(asked, "curves", answers.questions(q), pause=TOGETHER) as found:
             for a in found:
                 if a.kind in ("done", "failed"):
                     known = known.with_answer(ORDER[a.index], a.value if a.kind == "done" else in_words(a.value))
@@ -275,8 +251,8 @@ class ExplorerPage:
         yield known_line(known, drawn)
         steps = [
             one
-            for n in next_steps(q, asked.query.get("moved", ""), asked.query.get("from", ""))
-            for one in questions(n)
+            for n in answers.next_steps(q, asked.query.get("moved", ""), asked.query.get("from", ""))
+            for one in answers.questions(n)
         ]
         with self._ask(asked, "ahead", steps) as found:
             yield from (b"" for _ in found)  # the pool remembers them
@@ -310,7 +286,7 @@ class ExplorerPage:
 
     def _map(self, asked: PageRequest, q: Question, _: Sites) -> Lines:
         """The map row by row, as rows are found."""
-        q = map_question(q)
+        q = answers.map_question(q)
         done, left_out = 0, False
         yield _line(progress=f"Computing the map: 0 of {len(MAP_STEPS)} rows …")
         with self._ask(asked, "map", [(answers.map_row, (q, steps)) for steps in MAP_STEPS], LONG_LANE) as found:
@@ -336,7 +312,7 @@ class ExplorerPage:
         from ..figures.lines import ChartRows
         from ..theory.planner import pareto_front
 
-        q, epsilon = plan_question(q), q.page.epsilon
+        q, epsilon = answers.plan_question(q), q.page.epsilon
         plans, points = dict[str, Any](), list[Any]()
         head = f"{PROBLEMS[q.settings.problem]}, independent observations, RMSE ≤ {epsilon:g}"
         yield _line(busy="Looking for the cheapest run of each method …", head=head)
@@ -373,7 +349,7 @@ class ExplorerPage:
         """The fit of the reader's files: its summary, and the lines that make it."""
         if q.settings.problem != "files" or sites.trouble or not sites.files:
             return
-        with self._ask(asked, "fit", [(answers.fit_table, (fit_question(q),))]) as found:
+        with self._ask(asked, "fit", [(answers.fit_table, (answers.fit_question(q),))]) as found:
             for a in found:
                 if a.kind in ("done", "failed"):
                     code = f"import fedlsa as fl\n\nfit = {fit_call(q.settings, q.files)}\nprint(fit.summary())"
@@ -397,7 +373,7 @@ class ExplorerPage:
         try:
             write = partial(take.write_agents, q=q)
             if not name.startswith("agents"):
-                found = self._all(asked, questions(q)[1:])
+                found = self._all(asked, answers.questions(q)[1:])
                 curves = {ORDER[1 + a.index]: a.value for a in found if a.kind == "done"}
                 again = [(answers.simulations, (q,))] if asked.query.get("simulated") else []
                 runs = [run for a in self._all(asked, again) if a.kind == "done" for run in a.value]
