@@ -212,15 +212,6 @@ def _sites(which: Codes, names: Sequence[str]) -> str:
     return f"{len(which)} of {len(names)} sites ({names[int(which[0])]}{', ...' if len(which) > 1 else ''})"
 
 
-def optimisation_error(outcome: RunOutcome, T: Floats) -> Floats:
-    """(d,): a bound on the root mean squared distance of each coefficient from the data's solution.
-
-    The mean of T (theta - solution) is known exactly; its variance in coordinate j is at most ||T_j||^2 times the
-    total variance of the run.
-    """
-    return np.sqrt((T @ outcome.bias) ** 2 + np.sum(T**2, axis=1) * outcome.variance)
-
-
 def error_by_origin(outcome: RunOutcome, estimate: Estimate) -> dict[str, float]:
     """Root mean squared errors of all coefficients together, in standard errors.
 

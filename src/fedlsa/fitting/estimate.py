@@ -16,31 +16,13 @@ from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataErr
 from ..problems import Problem
 from ..results.recipe import versions
 from ..threads import one_blas_thread
+from . import error_sources, protocol
 from .covariance import Scores, covariance_text, join_scores, measure_fit, root_of_sandwich, sandwiches
-from .error_sources import (
-    RESAMPLED,
-    Estimate,
-    draw_replicas,
-    error_by_origin,
-    metric_of,
-    optimisation_error,
-    site_reports,
-    warn_if_coarse,
-    warn_of_errors,
-)
+from .error_sources import Estimate
 from .fit_summary import MONTE_CARLO, compare
 from .fitted import Fit
 from .identification import Determination, warn_of_breaks, warn_of_logs
-from .protocol import (
-    SECONDS_OF_STEPS,
-    FitSettings,
-    RunOutcome,
-    checked_settings,
-    make_problem,
-    plan_run,
-    run,
-    uses_rows,
-)
+from .protocol import FitSettings, RunOutcome
 from .reading import FitProgress, PooledData, SiteGroup, read
 from .scores import ScorePass, SharedSolution
 from .sites import open_tables
@@ -159,7 +141,8 @@ def fit(
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
     checks.choice("local", local, ("auto", "rows", "log", "means"))
     by_hand = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
-    settings = checked_settings(method, epsilon, by_hand, max_samples, local == "log", seed, plan, share_moments)
+    in_order = local == "log"
+    settings = protocol.checked_settings(method, epsilon, by_hand, max_samples, in_order, seed, plan, share_moments)
     weight = checked_weight(task, weight)
     if cluster is not None and (not isinstance(cluster, str) or not cluster):
         raise ArgumentError(f"cluster must be the name of a column, or 'sites'; got {checks.show(cluster)}")
@@ -168,7 +151,7 @@ def fit(
     if bootstrap is not None:
         checks.memory("bootstrap", checks.integer("bootstrap", bootstrap, at_least=2), 64, "a replica's answer")
     if resample is not None:
-        checks.choice("resample", resample, RESAMPLED)
+        checks.choice("resample", resample, error_sources.RESAMPLED)
         if bootstrap is None:
             raise ArgumentError(f"resample must go with bootstrap, a number of replicas; got {resample!r} alone")
     checks.callback("progress", progress)
@@ -187,14 +170,14 @@ def fit(
         determination.warn(names)
     else:  # columns that nearly determine one another have lost digits, which rows give back
         theta = theta - np.linalg.solve(A, weights @ scores.mean)
-    warn_of_errors(data.names, scores, asked, kind)
+    error_sources.warn_of_errors(data.names, scores, asked, kind)
     spread = sandwiches(A, scores.meat)
-    metric = metric_of(spread, theta, sandwiches(A, scores.independent))
+    metric = error_sources.metric_of(spread, theta, sandwiches(A, scores.independent))
     estimate = Estimate(systems, weights, A, theta, scores, spread, metric, data.scale.original(), kind)
     T, t = estimate.original
     replicas = None
     if bootstrap is not None:
-        replicas = draw_replicas(data, estimate, bootstrap, resample, settings.seed, report)
+        replicas = error_sources.draw_replicas(data, estimate, bootstrap, resample, settings.seed, report)
 
     settings, outcome, steps = _outcome(data, estimate, settings, local, memory, report)
     fitted, residuals = _each_row(data, T @ theta + t)
@@ -211,11 +194,12 @@ def fit(
         covariance=T @ spread @ T.T,
         root=T @ root_of_sandwich(A, scores.meat),
         protocol=T @ outcome.theta + t,
-        optimisation=optimisation_error(outcome, T),
+        # of a coordinate's error the mean is known exactly; its variance is at most ||T_j||^2 times that of the run
+        optimisation=np.sqrt((T @ outcome.bias) ** 2 + np.sum(T**2, axis=1) * outcome.variance),
         plan=outcome.plan,
         epsilon=settings.epsilon,
-        error=error_by_origin(outcome, estimate),
-        per_site=site_reports(data, estimate, outcome),
+        error=error_sources.error_by_origin(outcome, estimate),
+        per_site=error_sources.site_reports(data, estimate, outcome),
         weight=weight,
         cluster=cluster,
         local=steps,
@@ -310,7 +294,7 @@ def _outcome(
     none = replace(s, epsilon=None), RunOutcome.none(len(estimate.A)), "none"
     if not s.wanted:
         return none
-    rows = uses_rows(data, local, QUICK_ON_ROWS[0], memory)
+    rows = protocol.uses_rows(data, local, QUICK_ON_ROWS[0], memory)
     if local == "auto":
         rows = rows and quick_on_rows(len(estimate.A), len(data.names), int(estimate.systems.n.sum()))
     by_default = s.epsilon is None and s.by_hand is None
@@ -328,7 +312,7 @@ def _outcome(
             raise
         warn(_unreachable(estimate.A, data.coefficients, str(error)))
         return none
-    warn_if_coarse(outcome, s, estimate.metric)
+    error_sources.warn_if_coarse(outcome, s, estimate.metric)
     return s, outcome, ("log" if s.in_order else "rows") if rows else "means"
 
 
@@ -345,12 +329,12 @@ def _run(
     problems: dict[bool, Problem] = {}
     for share, drawn in ways:
         if drawn not in problems:
-            problems[drawn] = make_problem(data, estimate.systems, estimate.weights, drawn)
+            problems[drawn] = protocol.make_problem(data, estimate.systems, estimate.weights, drawn)
         problem, last = problems[drawn], (share, drawn) == ways[-1]
         try:
-            asked = plan_run(problem, s, drawn, share)
-            if last or not drawn or problem.n_agents * asked.samples <= SECONDS_OF_STEPS:
-                return run(problem, asked, s, lambda done, total: report("running", done, total)), drawn
+            asked = protocol.plan_run(problem, s, drawn, share)
+            if last or not drawn or problem.n_agents * asked.samples <= protocol.SECONDS_OF_STEPS:
+                return protocol.run(problem, asked, s, lambda done, total: report("running", done, total)), drawn
         except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
             if last:
                 raise
