@@ -95,7 +95,7 @@ def values_pass(pieces, own, theta, M=0, weight=1.0, start=0):
 def values_scores(pieces, own, theta, M=0, weight=1.0):
     """The same, joined with no other; the meat without its factor n / (n - d)."""
     one = values_pass(pieces, own, theta, M, weight)
-    _, s = join_scores([one], ["s"])
+    s = join_scores([one], ["s"])
     n, d = int(own.n[0]), len(theta)
     about = {"window": s.window[0], "degrees": s.degrees[0], "skewness": s.skewness}
     return Plain(mean=s.mean[0], row=s.row[0], meat=s.meat * (n - d) / n, **about)
@@ -251,7 +251,7 @@ def test_degrees_of_freedom_of_sites_add_up_by_their_shares():
 def test_the_fitted_coefficients_of_values_cost_degrees_of_freedom():
     u, v, y, theta, _, own = made_up(n=10, d=2)
     passes = [values_pass(pieces_of(u, v, y), own, theta, M=1, start=c) for c in range(2)]
-    _, s = join_scores(passes, ["a", "b"])
+    s = join_scores(passes, ["a", "b"])
     assert_allclose(s.meat, 2 * passes[0].sums.meats()[0] * 20 / 18)
 
 

@@ -69,9 +69,12 @@ Pieces = Callable[[], Iterable[Piece]]  # the rows of one site in the run's coor
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
-    """Of the sites' scores g_i = A(z_i) theta - b(z_i), n : (N,) of each.
+class Estimate:
+    """The data's own solution, in the run's coordinates, and what the sites' scores g_i = A(z_i) theta - b(z_i) say of
+    its error.
 
+    kind : of the covariance : (d, d); A : (d, d) of the shared system; theta : (d,); systems, weights : of the N sites
+    n : (N,) scores of each site
     mean : (N, d), the sites' ideal control variates xi_star; row : (N, d, d) covariance of one of a site's scores drawn
     at random (Sigma_omega); meats : (N, d, d) the sites' parts of the sandwich, alone if clusters have rows at several
     meat : (d, d) of all; independent : (d, d) the same if rows were independent (HC0)
@@ -84,6 +87,12 @@ class Scores:
     skewness : (d,) of the error of each coefficient, as blocks of logs show it; (1,), 0 without blocks
     """
 
+    kind: CovarianceKind
+    A: Floats
+    theta: Floats
+    covariance: Floats
+    systems: Systems
+    weights: Floats
     n: Codes
     mean: Floats
     row: Floats
@@ -104,16 +113,17 @@ class Scores:
     skewness: Floats
 
 
-def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[CovarianceKind, Scores]:
-    """What the passes over all sites found, with the whole factor in their meats; and the kind, which is HC1 or CR1
-    where the default has no answer: a row or a cluster without which coefficients are open. names : of the sites"""
+def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
+    """What the passes over all sites found, with the whole factor in their meats. The kind is HC1 or CR1 where the
+    default has no answer: a row or a cluster without which coefficients are open. names : of the sites"""
     of = passes[0].of
     asked, kind, A, theta, penalty, d = of.kind, of.kind, of.A, of.theta, of.penalty, len(of.A)
 
     def put(of: Any) -> Any:
         return np.concatenate([of(one) for one in passes])
 
-    count, mass = put(lambda one: one.systems.n), put(lambda one: one.systems.mass)
+    systems = Systems.joined([one.systems for one in passes])
+    count, mass = systems.n, systems.mass
     window, squares = put(lambda one: one.window), put(lambda one: one.sums.at.share * one.sums.squares)
     share, own_A = put(lambda one: one.sums.at.share), put(lambda one: one.own.A)
     N, n = len(count), int(count.sum())
@@ -168,7 +178,7 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[Cova
     with np.errstate(divide="ignore", invalid="ignore"):
         own_factor = single.factor(count, rank, site_clusters)
     if kind.name == "classical":
-        grams = mass[:, None, None] * (put(lambda one: one.systems.A) - np.diag(penalty))
+        grams = mass[:, None, None] * (systems.A - np.diag(penalty))
         meats, own_meats = share[:, None, None] ** 2 * grams, grams
         left, right = np.linalg.solve(A, grams.sum(axis=0)), np.linalg.solve(A, meats.sum(axis=0))
         fitted = d - np.trace(np.linalg.solve(A, np.diag(penalty)))
@@ -177,7 +187,7 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[Cova
             own_factor = put(lambda one: one.own_sums.squares) / (count - rank) / mass**2
     mean = put(lambda one: one.sums.products) / mass[:, None] + penalty * theta
     if kind.values:  # the same; else with the digits that A theta - b has lost
-        mean = put(lambda one: one.systems.A @ theta - one.systems.b)
+        mean = systems.A @ theta - systems.b
     row = second * (count / mass**2)[:, None, None]
     if not kind.long_run:
         row = row - mean[:, :, None] * mean[:, None, :]
@@ -195,12 +205,21 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> tuple[Cova
     elif of.spread is not None and shares > 0:
         freedom = min(freedom, d**2 / shares)
     powers, cubes = sum((one.sums.block_moments(of.influence) for one in passes), np.zeros((2, 1)))
-    return kind, Scores(
+    weights, meat = share * mass, factor * (meats.sum(axis=0) if meat is None else meat)
+    if not kind.values:  # columns that nearly determine one another have lost digits, which rows give back
+        theta = theta - np.linalg.solve(A, weights @ mean)
+    return Estimate(
+        kind=kind,
+        A=A,
+        theta=theta,
+        covariance=sandwiches(A, meat),
+        systems=systems,
+        weights=weights,
         n=count,
         mean=mean,
         row=row,
         meats=factor * meats,
-        meat=factor * (meats.sum(axis=0) if meat is None else meat),
+        meat=meat,
         independent=np.tensordot(share**2, second, 1),
         window=window,
         squares=squares,
@@ -241,7 +260,9 @@ def undetermined_text(where: str, kind: CovarianceKind) -> str:
     return f"{where}, alone determines some coefficient, so that {kind.shown} does not exist"
 
 
-def covariance_text(kind: CovarianceKind, s: Scores) -> str:
+def covariance_text(s: Estimate) -> str:
+    """The kind of covariance, for people."""
+    kind = s.kind
     if kind.cluster is not None:
         joined = ", joined across sites" if kind.cluster != SITES and s.site_clusters.sum() > s.clusters else ""
         return f"{kind.shown}, {s.clusters:,} clusters{joined}"

@@ -40,13 +40,13 @@ from ..checks import Floats
 from ..errors import ArgumentError, warn
 from ..theory.exact_curves import start_and_drift
 from ..threads import one_blas_thread
-from .covariance import Scores, covariance_text
+from .covariance import Estimate, covariance_text
 from .fitted import Bootstrap, SiteReport
 from .protocol import FitSettings, RunOutcome
 from .reading import FitProgress, PooledData
 from .rows import Piece
 from .scores import PILOT, SHARE, ClusterSums, join_pairs, neighbour_correlation
-from .sums import SolvedSystem, Systems, singular
+from .sums import SolvedSystem, singular
 from .tables import Codes
 from .tasks import SITES, CovarianceKind
 
@@ -129,26 +129,6 @@ def metric_of(covariance: Floats, theta: Floats, more: Floats | None = None) -> 
     return Metric(whiten, exact, NO_DIFFERENCE * size)
 
 
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """The data's own solution with what is known of its error, in the run's coordinates.
-
-    A : (d, d) of the shared system; theta : (d,); covariance : (d, d); systems, scores, weights : of the N sites
-    original : (T, t) with coefficients on the original scale = T theta + t : (d, d) and (d,)
-    kind : of the covariance
-    """
-
-    systems: Systems
-    weights: Floats
-    A: Floats
-    theta: Floats
-    scores: Scores
-    covariance: Floats
-    metric: Metric
-    original: tuple[Floats, Floats]
-    kind: CovarianceKind
-
-
 def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -> None:
     """Say so where the run's error is more than was asked for, or, by hand, more than that of the data."""
     kind = "predicted" if outcome.sure else "realised"
@@ -167,9 +147,9 @@ def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -
         )
 
 
-def warn_of_errors(names: Sequence[str], s: Scores, asked: CovarianceKind, kind: CovarianceKind) -> None:
+def warn_of_errors(names: Sequence[str], s: Estimate, asked: CovarianceKind) -> None:
     """Say so where sites are too small for their part of the error bars, or these are of another kind than asked."""
-    single = np.flatnonzero(s.n == 1)
+    kind, single = s.kind, np.flatnonzero(s.n == 1)
     if len(single) and kind.values:
         warn(
             f"{_sites(single, names)} with one row: one row has no spread, so its score is taken about 0, which "
@@ -183,7 +163,7 @@ def warn_of_errors(names: Sequence[str], s: Scores, asked: CovarianceKind, kind:
             f"{ROWS_PER_LAG} rows for each lag: standard errors may be too small; lag=... says it"
         )
     if kind.name != asked.name:
-        warn(f"{s.fallback}; error bars are {covariance_text(kind, s)} instead, which may be too short")
+        warn(f"{s.fallback}; error bars are {covariance_text(s)} instead, which may be too short")
     if kind.independent:
         rho, z, pairs = neighbour_correlation(s.residuals)
         if is_plainly_correlated(rho, z, pairs):
@@ -212,7 +192,7 @@ def _sites(which: Codes, names: Sequence[str]) -> str:
     return f"{len(which)} of {len(names)} sites ({names[int(which[0])]}{', ...' if len(which) > 1 else ''})"
 
 
-def error_by_origin(outcome: RunOutcome, estimate: Estimate) -> dict[str, float]:
+def error_by_origin(outcome: RunOutcome, covariance: Floats, metric: Metric) -> dict[str, float]:
     """Root mean squared errors of all coefficients together, in standard errors.
 
     Squares of "start" and "drift" add up to that of the mean error, split as `theory.exact` splits it, but for one
@@ -220,7 +200,6 @@ def error_by_origin(outcome: RunOutcome, estimate: Estimate) -> dict[str, float]
     variates have still to learn. "noise" is at most what is given, for only the total variance of the run is known;
     "finite data" is 1 unless some have no error at all.
     """
-    metric = estimate.metric
     left, drifted = metric.length(outcome.bias - outcome.drift), metric.length(outcome.drift)
     if math.isfinite(left + drifted):
         left, drifted = metric.length(outcome.bias) * np.sqrt(start_and_drift(left, drifted))
@@ -228,30 +207,30 @@ def error_by_origin(outcome: RunOutcome, estimate: Estimate) -> dict[str, float]
         "start": float(left),
         "drift": float(drifted),
         "noise": metric.largest_spread(outcome.variance),
-        "finite data": float(metric.spreads(estimate.covariance[None])[0]),
+        "finite data": float(metric.spreads(covariance[None])[0]),
     }
 
 
-def site_reports(data: PooledData, estimate: Estimate, outcome: RunOutcome) -> tuple[SiteReport, ...]:
+def site_reports(data: PooledData, s: Estimate, metric: Metric, outcome: RunOutcome) -> tuple[SiteReport, ...]:
     """How each site stands to the data's solution."""
-    (T, t), metric, own, s = estimate.original, estimate.metric, estimate.systems, estimate.scores
-    inverse, noise = np.linalg.inv(estimate.A), metric.largest_spread(outcome.variance)
-    alone = SolvedSystem.of_each(own, not estimate.kind.values)
+    (T, t), own = data.scale.original(), s.systems
+    inverse, noise = np.linalg.inv(s.A), metric.largest_spread(outcome.variance)
+    alone = SolvedSystem.of_each(own, not s.kind.values)
     left_open = alone.open_in(T)
     both = left_open[:, :, None] | left_open[:, None, :]
     determined = np.where((alone.rank == len(t))[:, None], alone.theta, np.nan)
     each = {
         "rows": s.n,
-        "weight": estimate.weights,
+        "weight": s.weights,
         "theta": np.where(left_open, np.nan, alone.theta @ T.T + t),
-        "distance": metric.lengths(determined - estimate.theta),
-        "influence": metric.lengths(estimate.weights[:, None] * (s.mean @ inverse.T)),
-        "noise": noise * np.sqrt(noise_shares(estimate)) if noise != 0 else np.zeros(len(s.n)),
+        "distance": metric.lengths(determined - s.theta),
+        "influence": metric.lengths(s.weights[:, None] * (s.mean @ inverse.T)),
+        "noise": noise * np.sqrt(noise_shares(s, metric)) if noise != 0 else np.zeros(len(s.n)),
         "finite_data": metric.spreads(inverse @ s.meats @ inverse.T),
         "window": s.window,
         "covariance": np.where(both, np.nan, T @ s.own @ T.T),
         "degrees_of_freedom": s.own_freedom,
-        "without": own.without(estimate.weights, estimate.A, estimate.theta) @ T.T + t,
+        "without": own.without(s.weights, s.A, s.theta) @ T.T + t,
         "dropped": data.dropped,
     }
     for name in ("episodes", "terminated", "effective_rows") if data.logs else ():
@@ -263,20 +242,20 @@ def site_reports(data: PooledData, estimate: Estimate, outcome: RunOutcome) -> t
     )
 
 
-def noise_shares(estimate: Estimate) -> Floats:
+def noise_shares(s: Estimate, metric: Metric) -> Floats:
     """(N,): each site's share in the squared noise, in standard errors, that small steps leave; they add up to one.
 
     With a small step eta the iterates' covariance U solves A U + U A^T = eta sum_c w_c^2 Sigma_c, which is linear in
     the sites' Sigma_c; so trace(W U W^T) = eta sum_c w_c^2 trace(Q Sigma_c) with A^T Q + Q A = W^T W.
     """
-    Q = solve_continuous_lyapunov(estimate.A.T, estimate.metric.whiten.T @ estimate.metric.whiten)
-    parts = estimate.weights**2 * np.einsum("ij,nji->n", Q, estimate.scores.row)
+    Q = solve_continuous_lyapunov(s.A.T, metric.whiten.T @ metric.whiten)
+    parts = s.weights**2 * np.einsum("ij,nji->n", Q, s.row)
     if not (np.isfinite(parts).all() and (parts >= 0).all() and parts.sum() > 0):  # no noise, or no stable small step
         return np.full(len(parts), 1 / len(parts))
     return np.asarray(parts / parts.sum(), np.float64)
 
 
-def choose_block(resample: str | None, kind: CovarianceKind, s: Scores, dim: int) -> int:
+def choose_block(resample: str | None, kind: CovarianceKind, s: Estimate, dim: int) -> int:
     """What varies: rows of a block, 1 for single rows, 0 for clusters. As asked for, else clusters where there are any,
     blocks where rows are correlated, else rows."""
     n, M = int(s.n.sum()), int(s.window.max())
@@ -297,11 +276,11 @@ def choose_block(resample: str | None, kind: CovarianceKind, s: Scores, dim: int
 
 
 def draw_replicas(
-    data: PooledData, estimate: Estimate, count: int, resample: str | None, seed: int, report: FitProgress
+    data: PooledData, s: Estimate, count: int, resample: str | None, seed: int, report: FitProgress
 ) -> Bootstrap:
     """The estimate with `count` replicas, on the original scale."""
-    (T, t), s, kind, d = estimate.original, estimate.scores, estimate.kind, len(estimate.A)
-    block, n = choose_block(resample, kind, s, d), int(s.n.sum())
+    (T, t), d = data.scale.original(), len(s.A)
+    block, n = choose_block(resample, s.kind, s, d), int(s.n.sum())
     checks.memory("bootstrap", count, 32 * d * (d + 1), "the system of a replica")
     if count * n * d * (d + 1) > MOST_WORK:
         raise ArgumentError(
@@ -315,10 +294,10 @@ def draw_replicas(
             yield from (p.moved(group.start) for p in data.pieces(group))
 
     with one_blas_thread(d):
-        found = solve_reweighted(pieces(), estimate, data.penalty, block, replicas=count, seed=seed)
+        found = solve_reweighted(pieces(), s, data.penalty, block, replicas=count, seed=seed)
     what = f"{s.clusters:,} clusters" if block == 0 else "pairs" if block == 1 else f"blocks of {block} rows"
     freedom = float(n - d) if block == 1 else s.freedom
-    return Bootstrap(T @ estimate.theta + t, found @ T.T + t, what, freedom)
+    return Bootstrap(T @ s.theta + t, found @ T.T + t, what, freedom)
 
 
 def solve_reweighted(

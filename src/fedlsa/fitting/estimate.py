@@ -17,8 +17,8 @@ from ..problems import Problem
 from ..results.recipe import versions
 from ..threads import one_blas_thread
 from . import error_sources, protocol
-from .covariance import Scores, covariance_text, join_scores, measure_fit, root_of_sandwich, sandwiches
-from .error_sources import Estimate
+from .covariance import Estimate, covariance_text, join_scores, measure_fit, root_of_sandwich, sandwiches
+from .error_sources import Metric
 from .fit_summary import MONTE_CARLO, compare
 from .fitted import Fit
 from .identification import Determination, warn_of_breaks, warn_of_logs
@@ -164,48 +164,44 @@ def fit(
     A, theta = systems.solution(weights, names)
     _warn_of_lost_digits(A, isinstance(task, Value) or task.standardise)
     determination = Determination(A, weights, systems.n) if isinstance(task, Value) else None
-    kind, scores = _scores(data, "error bars", report, asked, systems, weights, (A, theta), determination)
+    found = _estimate(data, "error bars", report, asked, systems, weights, (A, theta), determination)
     if isinstance(task, Value) and determination is not None:
         warn_of_logs(task, data.logs, names, data.names)
         determination.warn(names)
-    else:  # columns that nearly determine one another have lost digits, which rows give back
-        theta = theta - np.linalg.solve(A, weights @ scores.mean)
-    error_sources.warn_of_errors(data.names, scores, asked, kind)
-    spread = sandwiches(A, scores.meat)
-    metric = error_sources.metric_of(spread, theta, sandwiches(A, scores.independent))
-    estimate = Estimate(systems, weights, A, theta, scores, spread, metric, data.scale.original(), kind)
-    T, t = estimate.original
+    error_sources.warn_of_errors(data.names, found, asked)
+    theta, (T, t) = found.theta, data.scale.original()
+    metric = error_sources.metric_of(found.covariance, theta, sandwiches(A, found.independent))
     replicas = None
     if bootstrap is not None:
-        replicas = error_sources.draw_replicas(data, estimate, bootstrap, resample, settings.seed, report)
+        replicas = error_sources.draw_replicas(data, found, bootstrap, resample, settings.seed, report)
 
-    settings, outcome, steps = _outcome(data, estimate, settings, local, memory, report)
+    settings, outcome, steps = _outcome(data, found, metric, settings, local, memory, report)
     fitted, residuals = _each_row(data, T @ theta + t)
-    mass, squares = float(systems.mass.sum()), float(scores.squares.sum())
+    mass, squares = float(systems.mass.sum()), float(found.squares.sum())
     rows, pooled = (int(systems.n.sum()), mass), np.allclose(weights, systems.mass / mass, rtol=1e-12)
     target = data.mean, float(data.variance[-1])
-    fits = measure_fit(task, data.scale, A - np.diag(data.penalty), rows, squares, *target, pooled, scores.log_weights)
+    fits = measure_fit(task, data.scale, A - np.diag(data.penalty), rows, squares, *target, pooled, found.log_weights)
     out = Fit(
         task=data.task,
         names=names,
         theta=T @ theta + t,
         columns=data.columns.state,
         levels=dict(data.columns.levels),
-        covariance=T @ spread @ T.T,
-        root=T @ root_of_sandwich(A, scores.meat),
+        covariance=T @ found.covariance @ T.T,
+        root=T @ root_of_sandwich(A, found.meat),
         protocol=T @ outcome.theta + t,
         # of a coordinate's error the mean is known exactly; its variance is at most ||T_j||^2 times that of the run
         optimisation=np.sqrt((T @ outcome.bias) ** 2 + np.sum(T**2, axis=1) * outcome.variance),
         plan=outcome.plan,
         epsilon=settings.epsilon,
-        error=error_sources.error_by_origin(outcome, estimate),
-        per_site=error_sources.site_reports(data, estimate, outcome),
+        error=error_sources.error_by_origin(outcome, found.covariance, metric),
+        per_site=error_sources.site_reports(data, found, metric, outcome),
         weight=weight,
         cluster=cluster,
         local=steps,
-        covariance_kind=covariance_text(kind, scores),
-        degrees_of_freedom=scores.freedom,
-        skewness=scores.skewness,
+        covariance_kind=covariance_text(found),
+        degrees_of_freedom=found.freedom,
+        skewness=found.skewness,
         **fits,
         fittedvalues=fitted,
         resid=residuals,
@@ -218,7 +214,7 @@ def fit(
     return replace(out, baselines=compare(out, returns))
 
 
-def _scores(
+def _estimate(
     data: PooledData,
     what: str,
     report: FitProgress,
@@ -227,7 +223,7 @@ def _scores(
     weights: Floats,
     shared: tuple[Floats, Floats],
     watching: Determination | None = None,
-) -> tuple[CovarianceKind, Scores]:
+) -> Estimate:
     """The sites' scores at the solution of all, in one pass over the rows; shared : A and theta of all sites."""
     A, _ = shared
     influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
@@ -281,13 +277,13 @@ def _monte_carlo(
     each = returns.each(MONTE_CARLO, report, lambda group, pieces: Systems.of(pieces, group.names, 0.0))
     systems = Systems.joined(each)
     A, theta = systems.solution(weights, data.coefficients)
-    _, scores = _scores(returns, f"errors of {MONTE_CARLO}", report, kind, systems, weights, (A, theta))
+    found = _estimate(returns, f"errors of {MONTE_CARLO}", report, kind, systems, weights, (A, theta))
     T, t = data.scale.original()
-    return T @ theta + t, np.sqrt(np.diag(T @ sandwiches(A, scores.meat) @ T.T))
+    return T @ theta + t, np.sqrt(np.diag(T @ found.covariance @ T.T))
 
 
 def _outcome(
-    data: PooledData, estimate: Estimate, s: FitSettings, local: str, memory: float, report: FitProgress
+    data: PooledData, estimate: Estimate, metric: Metric, s: FitSettings, local: str, memory: float, report: FitProgress
 ) -> tuple[FitSettings, RunOutcome, str]:
     """The planned run, with the accuracy that it was planned for and what its steps use; none where none is wanted, and
     where, by default, none can be planned: then there is a warning, for the estimate needs no run."""
@@ -303,7 +299,7 @@ def _outcome(
         return none
     if by_default:  # E delta^T Sigma^-1 delta <= epsilon^2 / (smallest eigenvalue of Sigma) = ACCURACY^2
         size = float(np.linalg.norm(estimate.theta))  # less where the start is already as near as that, never nothing
-        s = replace(s, epsilon=max(min(ACCURACY / estimate.metric.stretch, 0.5 * size), SMALLEST * size))
+        s = replace(s, epsilon=max(min(ACCURACY / metric.stretch, 0.5 * size), SMALLEST * size))
     report("planning", 0, 1)
     try:
         outcome, rows = _run(data, estimate, s, local == "auto" and rows, rows, report)
@@ -312,7 +308,7 @@ def _outcome(
             raise
         warn(_unreachable(estimate.A, data.coefficients, str(error)))
         return none
-    error_sources.warn_if_coarse(outcome, s, estimate.metric)
+    error_sources.warn_if_coarse(outcome, s, metric)
     return s, outcome, ("log" if s.in_order else "rows") if rows else "means"
 
 
