@@ -210,6 +210,7 @@ def test_a_size_that_memory_cannot_hold_is_refused_before_anything_is_made_and_t
     for call, named in (
         (lambda: fl.problems.garnet(states=1000), "states"),
         (lambda: fl.problems.garnet(agents=20_000, perturbation=0), "agents"),
+        (lambda: fl.problems.garnet(agents=20_000, perturbation=0.1), "agents"),
         (lambda: fl.problems.garnet(agents=2, states=3, actions=1, branching=1, features=300), "features"),
         (lambda: fl.problems.ring(10_000), "agents"),
         (lambda: fl.problems.lakes(100), "agents"),

@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ..errors import ArgumentError, ResultFileError
 from ..figures.matplotlib_figures import SUFFIXES as PICTURES
 from ..files import LINE_BREAKS, as_bytes, csv_bytes
 from ..files import write as write_bytes
+from ..fitting.model_files import to_plain
 from ..results.result_files import MAX_COMMAND
 
 FILE_WIDTH = 120  # letters: a file has no right edge
@@ -105,21 +105,7 @@ def _made_by(path: Path, command: str) -> bool:
 
 def print_json(**content: Any) -> None:
     """One JSON object and nothing else on standard output: numbers in full, NaN as null, infinity as "inf"."""
-    print(json.dumps(_as_json(content), indent=1, ensure_ascii=False, allow_nan=False))
-
-
-def _as_json(value: Any) -> Any:
-    if is_dataclass(value):
-        value = {f.name: getattr(value, f.name) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _as_json(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_as_json(entry) for entry in value]
-    if hasattr(value, "tolist"):  # of NumPy
-        return _as_json(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None if math.isnan(value) else str(value)
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+    print(json.dumps(to_plain(content), indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def print_all(*parts: str | Table, heading: str = "", width: int = FILE_WIDTH) -> None:

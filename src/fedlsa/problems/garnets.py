@@ -81,6 +81,7 @@ def garnet(
     checks.integer("branching", branching, at_least=1, at_most=states)
     worlds = 2 if heterogeneous else 1
     tables = agents if perturbation > 0 else worlds
+    checks.memory("agents", tables, 12 * 8 * actions * branching, "the transitions of a state")
     checks.memory("states", states, 12 * 8 * tables * actions * branching + 8 * features, "transitions and features")
     checks.memory("features", features, 3 * 8 * tables * features, "the systems of agents")
     checks.memory("agents", agents, 100, "each of them")
