@@ -722,7 +722,7 @@ BOXES = """() => {
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
-@pytest.mark.parametrize("hash", ["step=2", "step=4", "step=5", "lab=1", "lab=1&agents=2", "lab=1&agents=5"])
+@pytest.mark.parametrize("hash", ["step=2", "step=4", "step=5", "lab=1", *(f"lab=1&agents={n}" for n in (2, 5, 8))])
 def test_no_name_lies_on_another(browser, width, hash):
     page = opened(browser, viewport={"width": width, "height": 844}, reduced_motion="reduce")
     visit(page, hash)

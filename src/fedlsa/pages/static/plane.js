@@ -64,7 +64,8 @@ var FedLSAPlane = (() => {
   }
 
   /** Where a name of width w and height h stands about its point [x, y]: [left, top], or null where there is no room. Of
-      all places the one that hides least: names and marks that are there (boxes), a path (taken), what is another's.
+      all places the one that hides least: names and marks that are there (boxes, each with how much it weighs), a path
+      (taken), what is another's.
       @param {Label} label @param {number} w @param {number} h @param {Rectangle} pane @param {Label[]} labels
       @param {number[][]} boxes @param {Point[]} taken @returns {Point | null} */
   function freePlace([[x, y], , , , tied], w, h, pane, labels, boxes, taken) {
@@ -72,7 +73,7 @@ var FedLSAPlane = (() => {
     /** @type {Point | null} */
     let best = null;
     let fewest = Infinity;
-    for (const gap of tied ? [14, 24, 38, 54, 72, 92] : [14, 24, 38]) for (const [i, j] of AROUND) {
+    for (const gap of [14, 24, 38, 54, 72, 92]) for (const [i, j] of AROUND) {
       const near = i && j ? 0.8 : 1;
       const left = clamp(x + i * near * (gap + w / 2) - w / 2, l, r - w), top = y + j * near * (gap + h / 2) - h / 2;
       if (w >= r - l || top <= t || top + h >= b) continue;
@@ -80,7 +81,8 @@ var FedLSAPlane = (() => {
       const nearer = labels.filter(([p]) => off(p) < off([x, y])).length;  // it is not to be taken for another's
       const on = (/** @type {number[]} */ [a, b, c, d]) => left < a + c + 2 && a < left + w + 2 && top < b + d && b < top + h;
       const struck = taken.filter(p => on([p[0] - 6, p[1] - 4, 12, 8])).length;
-      const hidden = 12 * boxes.filter(on).length + Math.min(struck, 8) + (tied ? 0 : 3 * nearer) + gap / 60;
+      const weight = boxes.filter(on).reduce((sum, box) => sum + box[4], 0);
+      const hidden = weight + Math.min(struck, 8) + (tied ? 0 : 3 * nearer) + gap / 60;
       if (hidden < fewest) [best, fewest] = [[left, top], hidden];
     }
     return best;
@@ -395,13 +397,14 @@ var FedLSAPlane = (() => {
     /** Each name stands where it hides least, off the line through `taken` and other words. @param {Brush} g
         @param {Rectangle} pane @param {Label[]} labels @param {Point[]} taken @param {number[]} words */
     function placeNames(g, pane, labels, taken, words) {
-      const boxes = [[pane.x, pane.y, pane.w, 28], words, ...labels.map(([[x, y]]) => [x - 13, y - 13, 26, 26])];
+      const boxes = [[pane.x, pane.y, pane.w, 28, 24], [...words, 24],
+        ...labels.map(([[x, y]]) => [x - 13, y - 13, 26, 26, 8])];
       for (const label of labels) {
         const [point, words, style, size, tied] = label;
         g.font = `600 ${size}px ${FONT}`;
         const w = g.measureText(words).width, h = size + 3, found = freePlace(label, w, h, pane, labels, boxes, taken);
         if (!found) continue;
-        boxes.push([...found, w, h]);
+        boxes.push([...found, w, h, 24]);
         const to = /** @type {Point} */ ([clamp(point[0], found[0], found[0] + w), clamp(point[1], found[1] + 2, found[1] + h - 2)]);
         const far = distance(point, to);
         if (far > (tied ? 12 : 30)) line(g, [between(point, to, 9 / far), between(point, to, 1 - 2 / far)], style, 1.2);
