@@ -12,7 +12,7 @@ import typer
 
 from .. import checks
 from ..errors import ArgumentError, NetworkError
-from ..fitting import Regression, site_problem
+from ..fitting import Regression
 from ..network import audit as audit_log
 from ..network.coordinator import runs
 from ..network.disk import write_json
@@ -164,6 +164,8 @@ def budget(
             "solution. How far it really ends needs data: give files that resemble the sites'."
         )
         return
+    from ..fitting import site_problem  # with the engine
+
     task = chosen_task(regression, value) or Regression("y")
     check_unit(given["unit"], isinstance(task, Regression))
     like = site_problem(site_files(files), task, "sites", "rows")
