@@ -118,10 +118,10 @@ def evaluate(
     found = [_transition_sums(fit, task, columns, table) for table in tables]
     names = [name for table in tables for name in table.sites]
     each = [_with_all(np.concatenate(column)) for column in list(zip(*found, strict=True))[:-1]]
-    means = variances = [None] * len(each[0])  # returns of the behaviour are not those of the policy
-    if columns.importance is None:
-        means, variances = _moments(SiteSums.joined([one[-1] for one in found]))  # type: ignore[assignment]
-    return [_value_row(*row) for row in zip(_with_all(names, ALL), *each, means, variances, strict=True)]
+    moments = [np.full(3, np.nan)] * len(each[0]), [np.full(3, np.nan)] * len(each[0])
+    if columns.importance is None:  # returns of the behaviour are not those of the policy
+        moments = _moments(SiteSums.joined([one[-1] for one in found]))
+    return [_value_row(*row) for row in zip(_with_all(names, ALL), *each, *moments, strict=True)]
 
 
 def _with_all(values: Any, together: Any = None) -> list[Any]:
@@ -228,11 +228,9 @@ def _returns(rows: Floats, discount: float) -> tuple[Floats, Floats]:
 
 
 def _value_row(
-    name: str, n: int, squares: float, update: Floats, episodes: int, cut: int, mean: Any, variance: Any
+    name: str, n: int, squares: float, update: Floats, episodes: int, cut: int, mean: Floats, variance: Floats
 ) -> TDErrors:
     td, size = float(squares / n), float(np.linalg.norm(update / n))
-    if mean is None:
-        return TDErrors(name, int(n), td, size, 0, math.nan, math.nan, math.nan, 0, math.nan, math.nan)
     rmse, remainder = np.sqrt(variance[:2] + mean[:2] ** 2).tolist()
-    share, spread = float(cut / episodes), math.sqrt(variance[2])
-    return TDErrors(name, int(n), td, size, int(n), rmse, spread, float(mean[2]), int(episodes), share, remainder)
+    share, spread, seen = float(cut / episodes) if episodes else math.nan, math.sqrt(variance[2]), n * (episodes > 0)
+    return TDErrors(name, int(n), td, size, int(seen), rmse, spread, float(mean[2]), int(episodes), share, remainder)
