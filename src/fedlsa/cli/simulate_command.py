@@ -17,8 +17,7 @@ from ..algorithms import Algorithm
 from ..engine.checkpoints import partial_file, simulate_to_files
 from ..engine.progress import live_bar
 from ..errors import ArgumentError
-from ..figures.drawing_checks import SCALES
-from ..figures.lines import COSTS, common_setting
+from ..figures.lines import COSTS, SCALES, common_setting
 from ..figures.lines import names as line_names
 from ..files import remove
 from ..problems import Problem

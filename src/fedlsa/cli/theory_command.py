@@ -17,8 +17,7 @@ from .. import theory as exactly
 from ..algorithms import METHODS, FedLSA, supporting
 from ..engine.progress import live_bar
 from ..errors import ArgumentError
-from ..figures.drawing_checks import SCALES
-from ..figures.lines import names, start, start_words
+from ..figures.lines import SCALES, names, start, start_words
 from ..results.result_files import CURVE_SUFFIXES
 from .options import AS_JSON, FORCE, App, Given, in_words_of, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, table

@@ -22,9 +22,8 @@ from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, Sampling
 from . import theme
-from .drawing_checks import check_options
 from .lines import Chart, ChartRows, Line
-from .matplotlib_figures import Drawn, draw_charts
+from .matplotlib_figures import Drawn, check_options, draw_charts
 
 if TYPE_CHECKING:
     import xarray as xr

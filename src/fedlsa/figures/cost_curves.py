@@ -19,7 +19,6 @@ from ..results import recipe
 from ..results.recipe import require_result
 from ..results.result_files import checked_curves
 from . import theme
-from .drawing_checks import check_options, checked_levels, checked_results
 from .lines import (
     COSTS,
     ERROR,
@@ -40,7 +39,7 @@ from .lines import (
     start_words,
     summarise_seeds,
 )
-from .matplotlib_figures import Drawn, draw_charts
+from .matplotlib_figures import Drawn, check_options, checked_levels, checked_results, draw_charts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

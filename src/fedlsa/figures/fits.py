@@ -19,9 +19,8 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from . import theme
-from .drawing_checks import check_options
 from .lines import power
-from .matplotlib_figures import Drawn, given_axes, set_log_ticks
+from .matplotlib_figures import Drawn, check_options, given_axes, set_log_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

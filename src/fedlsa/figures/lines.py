@@ -28,6 +28,7 @@ COSTS = {
     "uploads": "messages to the server, all agents",
     "bytes": "bytes, up and down, all agents",
 }
+SCALES = ("linear", "log")  # of an axis
 MSE = "mean squared error"
 ERROR = f"{MSE}  ‖θ \u2212 θ⋆‖²"
 HEADROOM = 30.0  # how far above the largest sound error the axis may reach for runs that diverge

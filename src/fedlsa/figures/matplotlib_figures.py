@@ -2,28 +2,31 @@
 
 A figure has a strip above its axes for title, heading and legend, and one below for notes; both are as high as their
 text, and constrained layout gives the axes what is left between them. Files are written whole or not at all, with how
-the figure was made.
+the figure was made. At the end: the checks of arguments that drawing functions share.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import checks, files
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
+from ..results.recipe import require_result
+from ..results.sweeps import separate
 from . import theme
-from .drawing_checks import check_options
-from .lines import OUT_OF_SIGHT, Chart, ChartRows, Line, error_limits, number
+from .lines import OUT_OF_SIGHT, SCALES, Chart, ChartRows, Line, error_limits, number
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
@@ -292,3 +295,52 @@ def _metadata(kind: str, description: str, command: str | None) -> dict[str, str
     entries = {maker: f"fedlsa {version('fedlsa')}", about: description, source: command}
     dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     return {**{name: text for name, text in entries.items() if text}, **dates.get(kind, {})}
+
+
+# What several drawing functions take, checked by the name of the argument
+
+
+def _check_band(value: Any) -> None:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or len(value) != 2:
+        raise ArgumentTypeError(f"band must be two quantiles such as (0.1, 0.9); got {checks.show(value)}")
+    low, high = (checks.real("band", q, at_least=0, at_most=1) for q in value)
+    if low >= high:
+        raise ArgumentError(f"band must be two increasing quantiles; got ({low:g}, {high:g})")
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "title": lambda value: checks.instance("title", value, str | None, "text or None"),
+    "legend": lambda value: checks.boolean("legend", value),
+    "command": lambda value: checks.instance("command", value, str | None, "text or None"),
+    "scale": lambda value: checks.choice("scale", value, SCALES),
+    "level": lambda value: checks.real("level", value, above=0, below=1),
+    "band": _check_band,
+}
+
+
+def check_options(**given: Any) -> None:
+    """Refuse a title, legend, command, scale, level or band that breaks its rule."""
+    for name, value in given.items():
+        CHECKS[name](value)
+
+
+def checked_results(results: Any, name: str = "results") -> list[xr.Dataset]:
+    """One result of simulate or several, as a list; of a sweep, its runs."""
+    import xarray as xr
+
+    runs = separate(checks.instances(name, results, xr.Dataset, "a result of simulate"))
+    for r in runs:
+        require_result(name, r)
+    return runs
+
+
+def checked_levels(bias: Any, count: int, of: str = "result") -> list[float]:
+    """The levels of dashed lines, one for each result or curve; NaN for none."""
+    if bias is None:
+        return [math.nan] * count
+    rule = f"one number per {of}, {count}"
+    levels = checks.entries("bias", bias, rule) if checks.is_sequence(bias) else [bias]
+    if len(levels) != count:
+        raise ArgumentError(f"bias must hold {rule}; got {len(levels)}")
+    unknown = [isinstance(b, (float, np.floating)) and math.isnan(b) for b in levels]
+    return [math.nan if nan else checks.real("bias", b, at_least=0) for b, nan in zip(levels, unknown, strict=True)]
