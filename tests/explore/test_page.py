@@ -1,5 +1,6 @@
 """The page is served to this machine alone, and everything that can be wrong with the command is one line."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -8,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -344,6 +346,22 @@ def test_elsewhere_than_on_loopback_the_page_needs_the_token_of_its_link(tmp_pat
         run.send_signal(signal.SIGTERM)
         run.wait()
         run.stdout.close()
+
+
+def test_an_interruption_while_its_processes_load_is_no_traceback_and_leaves_none(tmp_path):
+    command = [sys.executable, "-c", "import sys; from fedlsa.cli import main; sys.exit(main())"]
+    run = subprocess.Popen([*command, "explore", "--no-browser"], text=True, start_new_session=True, cwd=tmp_path,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    assert "http" in run.stdout.readline()
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+    _, complaints = run.communicate(timeout=60)
+    assert (run.returncode, complaints) == (0, "")
+    end = time.monotonic() + 60
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < end:
+            os.killpg(run.pid, 0)
+            time.sleep(0.1)
+        pytest.fail("a process of it is left")
 
 
 def test_other_commands_do_without_the_libraries_of_the_page(tmp_path):

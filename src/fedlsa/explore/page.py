@@ -97,18 +97,18 @@ def serve(
         got = f"{checks.show(f'{host}:{port}')} ({reason(error)})"
         raise ArgumentError(f"host and port must be free to listen on; got {got}") from None
     try:
-        threading.Thread(target=lambda: explorer.pool, daemon=True).start()  # processes start while the page loads
-        query = "&".join(filter(None, [settings.address(), token and f"token={token}"]))
-        link = page.url + (f"?{query}" if query else "")
-        print(f"fedlsa explore: {link}  (Ctrl-C ends it)", flush=True)
-        if token:
-            print("whoever has this link and can reach this machine can use the page, and upload to it", flush=True)
-        if browser:
-            threading.Timer(0.1, webbrowser.open, (link,)).start()
-        with contextlib.suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it, it tidies up
-        gc.freeze()  # what is loaded stays: to look through all of it now and then would keep an answer waiting
         with contextlib.suppress(KeyboardInterrupt):
+            threading.Thread(target=lambda: explorer.pool, daemon=True).start()  # processes start while the page loads
+            query = "&".join(filter(None, [settings.address(), token and f"token={token}"]))
+            link = page.url + (f"?{query}" if query else "")
+            print(f"fedlsa explore: {link}  (Ctrl-C ends it)", flush=True)
+            if token:
+                print("whoever has this link and can reach this machine can use the page, and upload to it", flush=True)
+            if browser:
+                threading.Timer(0.1, webbrowser.open, (link,)).start()
+            with contextlib.suppress(ValueError):  # not in the main thread
+                signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it, it tidies up
+            gc.freeze()  # what is loaded stays: to look through all of it now and then would keep an answer waiting
             threading.Event().wait()
     finally:
         page.close()

@@ -300,10 +300,15 @@ def load_ahead(modules: Sequence[str]) -> None:
     """Begin to load what processes will need, where they are forked from one that has it: the page loads meanwhile."""
     os.environ.update(ONE_THREAD)
     if sys.platform == "linux":
-        from multiprocessing import forkserver
+        from multiprocessing import forkserver, resource_tracker
 
         forkserver.set_forkserver_preload(list(modules))
-        forkserver.ensure_running()
+        resource_tracker.ensure_running()  # it would let signals through again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is the page's to handle
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _answer_all(line: connection.Connection, lane: str, modules: Sequence[str]) -> None:
@@ -315,14 +320,16 @@ def _answer_all(line: connection.Connection, lane: str, modules: Sequence[str]) 
         import_module(name)
     if lane == LONG_LANE and hasattr(os, "nice"):
         os.nice(10)  # others, and the browser, go first
-    line.send(("ready", None))
-    while True:
-        function, arguments = line.recv()
-        kind, value = _answer(line, function, arguments)
-        try:
-            line.send((kind, value))
-        except Exception as error:  # an answer that cannot be sent must not keep the page waiting
-            line.send(("failed", f"{type(error).__name__}: {_one_line(error)}"))
+    with contextlib.suppress(EOFError, OSError):  # the page is gone
+        line.send(("ready", None))
+        while True:
+            kind, value = _answer(line, *line.recv())
+            try:
+                line.send((kind, value))
+            except (OSError, EOFError):
+                raise
+            except Exception as error:  # an answer that cannot be sent must not keep the page waiting
+                line.send(("failed", f"{type(error).__name__}: {_one_line(error)}"))
 
 
 def _answer(line: connection.Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
