@@ -159,6 +159,16 @@ def test_nothing_is_wider_than_a_telephone_and_what_is_no_number_says_why(page, 
     assert "squared bias: a simulation does not know the mean of its law" in words
 
 
+def test_nothing_is_wider_than_paper_and_paper_is_light(page):
+    page.emulate_media(media="print", color_scheme="dark")
+    page.set_viewport_size({"width": 720, "height": 1000})  # of A4, between its margins
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 720
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert illegible(page) == []
+    assert not page.locator("#filters").is_visible()
+
+
 def test_the_formulas_of_every_claim_fit_a_telephone_and_a_finger_finds_what_opens(browser, tmp_path):
     outcomes = [outcome(e.name, "paper", *[0.5] * len(e.claims)) for e in EXPERIMENTS.values()]
     page = browser.new_page(viewport={"width": 320, "height": 844})
