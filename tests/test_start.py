@@ -57,7 +57,7 @@ def test_nothing_heavy_is_loaded_before_it_is_needed():
 
 def test_the_help_of_commands_loads_neither_tables_nor_figures():
     """The compiler belongs to `simulate`, whose defaults the help shows."""
-    allowed = {"explore": [], "theory": [], "plan": [], "simulate": ["numba", "scipy"]}
+    allowed = {"explore": [], "plot": [], "theory": [], "plan": [], "simulate": ["numba", "scipy"]}
     lines = [f"from fedlsa.cli import main; assert main(['{name}', '--help']) == 0" for name in allowed]
     for name, found in zip(allowed, loaded(*lines), strict=True):
         assert set(found) <= set(allowed[name]), name

@@ -58,7 +58,7 @@ COMMANDS = {  # the first line of each one's help
     "fit": "Estimate one model from the files of all sites, with error bars.",
     "network": "Run the same recursion across real sites.",
 }
-BESIDE = {"plot": "simulate", "plan": "theory", "evaluate": "fit", "predict": "fit"}  # in whose file they stand
+BESIDE = {"plan": "theory", "evaluate": "fit", "predict": "fit"}  # in whose file they stand
 
 
 class LazyGroup(CommandGroup):

@@ -1,4 +1,4 @@
-"""The commands `fedlsa simulate` and `fedlsa plot`: runs on one machine, and the figure of saved ones."""
+"""The command `fedlsa simulate`: runs on one machine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..algorithms import Algorithm
 from ..engine.checkpoints import partial_file, simulate_to_files
 from ..engine.progress import live_bar
 from ..errors import ArgumentError
-from ..figures.lines import COSTS, SCALES, common_setting
+from ..figures.lines import common_setting
 from ..figures.lines import names as line_names
 from ..files import remove
 from ..problems import Problem
-from ..results.sweeps import require_runs, separate, stack
+from ..results.sweeps import stack
 from ..sampling import IID, Markov, Sampling
-from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
+from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, table
 from .problem_options import ALL_METHODS, PROBLEM, count_or_list, described, sweep_axes
 
@@ -35,10 +35,6 @@ SIMULATE_EXAMPLES = (
     "fedlsa simulate --method fedlsa --method scafflsa --method scaffnew --seeds 20 --out out/three",
     "fedlsa simulate --problem ring --step-size 0.05,0.1 --local-steps 10,100 --out sweep.nc",
     "fedlsa simulate --method fedlsa --step-size 0.5 --power 0.7 --participation 0.3 --out run.nc",
-)
-PLOT_EXAMPLES = (
-    "fedlsa plot fedlsa.nc scafflsa.nc",
-    'fedlsa plot out/*.nc --x samples --scale log --title "Error against data" --out figure.pdf',
 )
 SAMPLINGS = ("iid", "markov")  # no problem of the command line is a log that could be replayed
 RUN_WORDS: Words = {
@@ -156,25 +152,3 @@ def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
         headings.append("seeds that\ndiverged")
         rows = [[*cells, f"{row['diverged']} of {row['seeds']}"] for cells, row in zip(rows, found, strict=True)]
     print_all(table("method", *headings, rows=rows), heading=common_setting(runs))
-
-
-@app.command(examples=PLOT_EXAMPLES)
-def plot(
-    context: typer.Context,
-    result: list[Path] = argument("Files that fedlsa simulate --out wrote."),
-    out: Path = option("The figure: .png, .pdf or .svg.", Path("figure.png"), "Output"),
-    x: str = option("communications, samples (per agent), uploads (messages) or bytes.", "communications", names=COSTS),
-    scale: str = option("Of the horizontal axis: linear or log.", "linear", names=SCALES),
-    title: str | None = option("A line above the figure."),
-    force: bool = FORCE,
-) -> None:
-    """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
-    files = Outputs(context.obj, force)
-    files.check("--out", out)
-    saved = [results.load(path) for path in result]
-    for path, dataset in zip(result, saved, strict=True):
-        require_runs(str(path), dataset)
-    runs = separate(saved)
-    figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
-    files.draw(out, lambda: figure)
-    files.print_saved()
