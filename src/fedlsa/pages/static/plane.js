@@ -398,7 +398,7 @@ var FedLSAPlane = (() => {
         @param {Rectangle} pane @param {Label[]} labels @param {Point[]} taken @param {number[]} words */
     function placeNames(g, pane, labels, taken, words) {
       const boxes = [[pane.x, pane.y, pane.w, 28, 24], [...words, 24],
-        ...labels.map(([[x, y]]) => [x - 13, y - 13, 26, 26, 8])];
+        ...labels.map(([[x, y]]) => [x - 12, y - 12, 24, 24, 8])];
       for (const label of labels) {
         const [point, words, style, size, tied] = label;
         g.font = `600 ${size}px ${FONT}`;
