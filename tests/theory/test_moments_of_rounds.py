@@ -11,7 +11,7 @@ import fedlsa as fl
 from fedlsa.theory import local_steps, many_rounds, moments, rounds, stationarity, tuning
 from fedlsa.theory.joint import Joint
 from fedlsa.theory.krylov import Krylov
-from fedlsa.theory.linear import repeat, symkron
+from fedlsa.theory.linear import repeat, svec, symkron, traces
 from fedlsa.theory.local_steps import Kinds, shared_length
 from fedlsa.theory.nodes import Nodes
 
@@ -69,7 +69,9 @@ def test_every_form_of_a_round_is_that_of_the_twin(a, participants):
             off = np.where(upper, second[g, :6, :6] - want, 0)
             assert np.abs(off).max() <= 1e-12 * np.abs(C).max()
         spread = sum(w * np.trace(C[s, s]) for w, s in zip(problem.weights, twin.x, strict=True))
-        np.testing.assert_allclose(form.variances(vector), [np.trace(C[twin.u, twin.u]), spread], rtol=1e-11)
+        seen, own = form.covariances(vector), C[twin.u, twin.u]
+        np.testing.assert_allclose(seen[:-1], svec(own), rtol=0, atol=1e-12 * np.abs(C).max())
+        np.testing.assert_allclose([traces(seen[:-1]), seen[-1]], [np.trace(own), spread], rtol=1e-11)
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)

@@ -23,9 +23,9 @@ from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
-from ..theory.joint import Joint
 from ..theory.linear import repeat, smat, squares
 from ..theory.local_steps import FrozenSteps
+from ..theory.many_rounds import agents_curve, moment_map
 from ..theory.problem_moments import moments
 from ..theory.rounds import ServerRound, groups_of, round_of
 from .cells import Cell, computes
@@ -143,21 +143,18 @@ def _law(mean: Floats, covariance: Floats) -> xr.Dataset:
 
 @computes("law")
 def law(settings: Settings, how: How) -> xr.Dataset:
-    """Exact mean (d,) and covariance (d, d) of theta after the last round; round by round, without any short cut."""
+    """Exact mean (d,) and covariance (d, d) of theta after the last round."""
     (p, a, _), T = run_of(settings), settings["rounds"]
-    m, eta = moments(p), settings["step_size"]
-    u, groups = np.ones(m.dim), groups_of(p, a)  # where `simulate` begins
-    step = round_of(groups, a, eta)
+    m, groups = moments(p), groups_of(p, a)
+    u = np.ones(m.dim)  # where `simulate` begins
+    step = round_of(groups, a, settings["step_size"])
     if isinstance(step, ServerRound):
-        whole, v = repeat(step.steps, T, FrozenSteps.then), np.append(u, 1.0)
-        u, U = (whole.M[0] @ v)[:-1], smat(whole.noise[0] @ squares(v), m.dim)
+        all_rounds, v = repeat(step.steps, T, FrozenSteps.then), np.append(u, 1.0)
+        u, U = (all_rounds.M[0] @ v)[:-1], smat(all_rounds.noise[0] @ squares(v), m.dim)
     else:
-        form = Joint(step)
-        means, vector = form.start(u, groups.x), np.zeros(form.length)
-        for _ in range(T):
-            vector = form.advance(vector) + form.force(means[:, None])(np.ones(1), np.ones((1, 1)))
-            means = form.mean(means)
-        u, U = form.read(means)[1], form.second(vector)[0, : m.dim, : m.dim]
+        form = moment_map(step, u, groups.x)
+        ((u,), (covariance,), _), _ = agents_curve(lambda _: form, u, groups.x, np.array([T]))
+        U = smat(covariance, m.dim)
     found = _law(m.theta_star + u, U).assign(theta_star=("dim", m.theta_star))
     return found.assign(bias=("dim", _bias(p, a))) if isinstance(a, FedLSA) else found
 

@@ -32,7 +32,7 @@ from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
 from ..threads import small_products
 from . import trajectories, tuning
-from .linear import not_negative
+from .linear import not_negative, traces
 from .local_steps import round_length
 from .many_rounds import RoundMap, agents_curve, drifted_means, round_map
 from .problem_moments import EPS, Moments, moments, start_error
@@ -263,7 +263,8 @@ def independent_curve(
 
     first, nothing = round_at(0), np.zeros_like(u)
     if not isinstance(first, ServerRound):
-        (mean, variance, spread), route = agents_curve(round_at, u, x, at, constant)
+        (mean, covariance, spread), route = agents_curve(round_at, u, x, at, constant)
+        variance = traces(covariance)
         psi = np.sum(mean**2, axis=1) + variance + (a.eta(np.maximum(at - 1, 0)) * a.mean_steps) ** 2 * spread
         return ExactCurve(mean, variance, psi, route=route, drifted=drifted_means(round_at, x, at, constant))
     if constant and a.average_after is None:

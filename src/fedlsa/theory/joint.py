@@ -126,10 +126,10 @@ class Joint:
 
     def advance(self, vector: Floats) -> Floats:
         """L C: what a round makes of covariances alone, of which it is a linear function."""
-        return self.advance_with_variances(vector)[0]
+        return self.advance_with_covariances(vector)[0]
 
-    def advance_with_variances(self, vector: Floats) -> tuple[Floats, Floats]:
-        """The same, and what `variances` shows of the covariances before it."""
+    def advance_with_covariances(self, vector: Floats) -> tuple[Floats, Floats]:
+        """The same, and what `covariances` shows of the covariances before it."""
         c, out = self._symmetric(self.parts(vector)), np.zeros(self.length)
         rY, rr = self.common_covariances(c)
         by_y, by_r = self._left(self.F, c.Y) + self._left(self.B, rY), self._left(self.F, rY.T) + self._left(self.B, rr)
@@ -145,7 +145,7 @@ class Joint:
         crossed = moved @ self.rho.T @ self.X.T
         sY = self.rho @ Y @ self.rho.T
         zz[:] = self.Z @ rr @ self.Z.T + crossed + crossed.T + self.X @ sY @ self.X.T
-        return out, self._variances(agent_moments)
+        return out, self._covariances(agent_moments)
 
     def _symmetric(self, c: Covariances) -> Covariances:
         """Without what rounding makes and may grow: asymmetry, and deviations from a group of one."""
@@ -253,14 +253,14 @@ class Joint:
 
     # --- what is seen of them ---------------------------------------------------------------------------------------
 
-    def variances(self, vector: Floats) -> Floats:
-        """The trace of Cov(u), and of the weighted mean of all Cov(x_c) : (2,)."""
-        return self._variances(self.second(vector))
+    def covariances(self, vector: Floats) -> Floats:
+        """svec Cov(u), and the trace of the weighted mean of all Cov(x_c) : (s + 1,)."""
+        return self._covariances(self.second(vector))
 
-    def _variances(self, second: Floats) -> Floats:
+    def _covariances(self, second: Floats) -> Floats:
         d = self.d
         spread = np.trace(second[:, d:-1, d:-1], axis1=1, axis2=2)
-        return np.array([np.trace(second[0, :d, :d]), self.share @ spread])
+        return np.append(svec(second[0, :d, :d]), self.share @ spread)
 
     def second(self, vector: Floats) -> Floats:
         """Covariances of (u, x_c, 1) : (K, 2 d + 1, 2 d + 1), the upper blocks."""

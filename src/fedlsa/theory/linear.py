@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
@@ -130,6 +131,17 @@ def svec(X: Floats) -> Floats:
     """The upper triangle of each symmetric matrix : (..., n, n) -> (..., n (n + 1) / 2)."""
     i, j = triangle(X.shape[-1])
     return X[..., i, j]
+
+
+@functools.cache
+def diagonal(n: int) -> Index:
+    """Where the diagonal stands in svec of dimension n."""
+    return np.flatnonzero(np.equal(*triangle(n)))
+
+
+def traces(x: Floats) -> Floats:
+    """The trace of each symmetric matrix, from svec : (..., n (n + 1) / 2) -> (...)."""
+    return np.asarray(x[..., diagonal(math.isqrt(2 * x.shape[-1]))].sum(-1), np.float64)
 
 
 def squares(w: Floats) -> Floats:

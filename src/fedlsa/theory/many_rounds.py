@@ -14,7 +14,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import krylov, tuning
 from .joint import Joint
-from .linear import at_rounds
+from .linear import at_rounds, traces
 from .nodes import Nodes
 from .noiseless import NoiselessMap, local_powers
 from .rounds import AgentRound, Groups, GroupStages, ServerRound, agent_round, server_round
@@ -48,23 +48,28 @@ def moment_map(step: AgentRound, u: Floats, x: Floats) -> Joint:
 def agents_curve(
     map_at: Callable[[int], Any], u: Floats, x: Floats, rounds: NDArray[np.int64], steady: bool = True
 ) -> tuple[tuple[Floats, Floats, Floats], str]:
-    """E[u] : (R, d), E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (R,) with control variates, and the way to them."""
+    """E[u] : (R, d), svec Cov(u) : (R, s) and sum_c w_c E||x_c||^2 : (R,) with control variates, and the way to them.
+
+    Of noiseless rounds Cov(u), which is 0, has one entry.
+    """
     first, found = map_at(0), None
     if steady and isinstance(first, Joint) and rounds[-1] > tuning.KRYLOV_FROM:
         found = krylov_curve(first, u, x, rounds)
     values = one_by_one(map_at, u, x, rounds) if found is None else found
-    return (values[:, :-2], values[:, -2], values[:, -1]), "round by round" if found is None else "Krylov spaces"
+    route = "round by round" if found is None else "Krylov spaces"
+    return (values[:, : len(u)], values[:, len(u) : -1], values[:, -1]), route
 
 
 def shown(form: AgentsMap, means: Floats, vector: Floats) -> Floats:
-    """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (d + 2,)."""
+    """E[u], svec Cov(u) and sum_c w_c E||x_c||^2 : (d + s + 1,)."""
     _, u, x = form.read(means)
-    variance, spread = form.variances(vector)
-    return np.array([*u, variance, spread + form.share @ np.sum(x**2, axis=1)])
+    found = np.concatenate([u, form.covariances(vector)])
+    found[-1] += form.share @ np.sum(x**2, axis=1)
+    return found
 
 
 def one_by_one(form_at: Callable[[int], Any], u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats:
-    """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 at the given rounds : (R, d + 2), from known u and x : (K, d).
+    """What is `shown` at the given rounds : (R, d + s + 1), from known u : (d,) and x : (K, d).
 
     form_in(t) : what round t does, a form; the same object where nothing changes.
     """
@@ -133,8 +138,9 @@ def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -
     if found is None or end is None or found.error > tuning.LIMIT_ERROR:
         return None
     means, vector, at, early = form.start(u, x), np.zeros(n), 0, list[Floats]()
-    end_values, one = np.array([*np.zeros(d), *form.variances(end)]), (np.ones(1), np.ones((1, 1)))
-    while at < tuning.KRYLOV_FROM and form.variances(vector)[0] < tuning.NEAR_LIMIT * end_values[d]:
+    end_values, one = np.concatenate([np.zeros(d), form.covariances(end)]), (np.ones(1), np.ones((1, 1)))
+    enough = tuning.NEAR_LIMIT * traces(end_values[d:-1])
+    while at < tuning.KRYLOV_FROM and traces(form.covariances(vector)[:-1]) < enough:
         early += [shown(form, means, vector)] * int((rounds == at).sum())
         vector, means, at = form.advance(vector) + form.force(means[:, None])(*one), form.mean(means), at + 1
     distance, later = vector - end, form.advance(vector) + form.force(means[:, None])(*one)
@@ -154,19 +160,24 @@ def krylov_curve(form: Joint, u: Floats, x: Floats, rounds: NDArray[np.int64]) -
 
     def apply(v: Floats) -> tuple[Floats, Floats]:
         (s, S), (mean, spread) = space.parts(v[n:]), space.mean_and_spread(v[n:])
-        out, shown = form.advance_with_variances(v[:n])
+        out, shown = form.advance_with_covariances(v[:n])
         out += force(s, S, 0.0) / size
-        return np.concatenate([out, space.carry(v[n:])]), np.array([*mean, size * shown[0], size * shown[1] + spread])
+        shown *= size
+        shown[-1] += spread
+        return np.concatenate([out, space.carry(v[n:])]), np.concatenate([mean, shown])
 
     norms = _norms(form, size)
 
     def allowed(value: Floats) -> float:
-        observed = np.abs(end_values[d:]) + np.abs(value[d:])
-        scale = np.array([*np.full(d, np.sqrt(observed[0] + value[:d] @ value[:d])), *observed])
+        variance, spread = (abs(traces(end_values[i])) + abs(traces(value[i])) for i in (np.s_[d:-1], np.s_[-1:]))
+        scale = np.full(len(value), variance)
+        scale[:d], scale[-1] = np.sqrt(variance + value[:d] @ value[:d]), spread
         return tuning.CURVE_ACCURACY * float(np.min(scale[norms > 0] / norms[norms > 0]))
 
     values = krylov.powers(begin, allowed, rounds[rounds >= at] - at)
-    return None if values is None else np.concatenate([np.array(early).reshape(-1, d + 2), end_values + values])
+    if values is None:
+        return None
+    return np.concatenate([np.array(early).reshape(-1, len(end_values)), end_values + values])
 
 
 class MeanSpace:
@@ -235,8 +246,9 @@ def _occupied(H: Floats) -> int:
 
 
 def _norms(form: Joint, size: float) -> Floats:
-    """(d + 2,): of the linear functions that are seen of the long vector: of means, and, estimated, of covariances."""
+    """(d + s + 1,): of the linear functions seen of the long vector: of means, and, estimated, of covariances."""
     rng, k = np.random.default_rng(0), tuning.NORM_PROBES
-    probes = np.array([form.variances(rng.standard_normal(form.length)) for _ in range(k)])
-    square, spread = 2 * np.sqrt(np.mean(probes**2, axis=0))  # which are right to a third
-    return np.array([*np.full(form.d, form.u_norm), size * square, np.hypot(size, 1) * spread])
+    probes = np.array([form.covariances(rng.standard_normal(form.length)) for _ in range(k)])
+    of_covariances = 2 * np.sqrt(np.mean(probes**2, axis=0))  # which are right to a third
+    of_covariances *= np.append(np.full(probes.shape[1] - 1, size), np.hypot(size, 1))
+    return np.append(np.full(form.d, form.u_norm), of_covariances)

@@ -151,7 +151,7 @@ class Nodes(ModalRound):
         """Cov(u, y_k) : (K, d, d)."""
         return (uy.reshape(self.d, self.K, self.d).transpose(1, 0, 2) @ adjoint(self.V)).real
 
-    def advance_with_variances(self, vector: Floats) -> tuple[Floats, Floats]:
+    def advance_with_covariances(self, vector: Floats) -> tuple[Floats, Floats]:
         V, a = self.halves(vector)
         V = (V + adjoint(V)) / 2
         uy, U = self.server(V, a)
@@ -160,7 +160,7 @@ class Nodes(ModalRound):
         V_out, a_out = self.halves(out)
         np.multiply(self.phi_nodes[:, None], a, out=a_out)
         V_out[:] = self._source(U, uy, second, a_out) + (self.agent_kernels[0] + self.agent_kernels[2]) * V
-        return out, self._variances(second)
+        return out, self._covariances(second)
 
     def _source(self, U: Floats, uy: Complexes, second: Floats, a: Complexes) -> Complexes:
         """What a round adds that comes of u: to each agent's own covariance, and, in place, to a.

@@ -219,6 +219,6 @@ class NoiselessMap:
         u, y = self._split(means)
         return y, u, self.local.written(y + self.gain * self.local.common(u))
 
-    def variances(self, vector: Floats) -> Floats:
-        """Nothing varies."""
+    def covariances(self, vector: Floats) -> Floats:
+        """Nothing varies, in whatever dimension."""
         return np.zeros(2)

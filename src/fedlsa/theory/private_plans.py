@@ -38,7 +38,7 @@ from ..errors import ArgumentError
 from ..problems import Problem
 from .exact_curves import exact
 from .joint import Joint
-from .linear import smat, squares, svec, triangle
+from .linear import diagonal, smat, squares, svec, traces
 from .local_steps import Kinds
 from .planner import MAX_EXACT_DIM
 from .privacy import DELTA, LOCAL, UNITS, delta_left, epsilon_of, rho_for, rho_of_answer
@@ -125,15 +125,14 @@ def _follow_agents(form: Joint, bare: AgentRound, x: Floats, rounds: int) -> Ite
         vector = form.advance(vector) + form.force(means[:, None])(np.ones(1), np.ones((1, 1)))
         means = form.mean(means)
         _, u, _ = form.read(means)
-        yield np.append(u @ u + form.variances(vector)[0], change)
+        yield np.append(u @ u + traces(form.covariances(vector)[:-1]), change)
 
 
 def _change(moved: Floats, noise: Floats, mean: Floats, covariance: Floats) -> Floats:
     """(2 K,): ||E[u_hat - u]||^2 and its variance; moved : (K, d, n); mean, covariance : (K, n), (K, n, n), of w."""
-    diagonal = np.flatnonzero(np.equal(*triangle(moved.shape[1])))
     length = ((moved @ mean[..., None])[..., 0] ** 2).sum(1)
     variance = np.einsum("kij,kjl,kil->k", moved, covariance, moved)
-    of_steps = np.einsum("ksj,kj->k", noise[:, diagonal], svec(covariance) + squares(mean))
+    of_steps = np.einsum("ksj,kj->k", noise[:, diagonal(moved.shape[1])], svec(covariance) + squares(mean))
     return np.concatenate([length, variance + of_steps])
 
 
@@ -297,12 +296,10 @@ def _check_row_clip(m: Moments, budget: PrivacyBudget) -> None:
     """Refuse a row clip that ordinary gradients exceed, at the start or at the solution."""
     if budget.row_clip is None or budget.unit != "record":
         return
-    d = m.dim
-    diagonal, centre = np.flatnonzero(np.equal(*triangle(d))), 0.0 if m.centre is None else m.centre
-    sizes = []
-    for theta in (np.zeros(d), m.theta_star):
+    sizes, centre = [], 0.0 if m.centre is None else m.centre
+    for theta in (np.zeros(m.dim), m.theta_star):
         v = np.append(theta - centre, 1.0)
-        sizes.append((m.noise @ squares(v))[:, diagonal].sum(1) + ((m.A_bar @ theta - m.b_bar) ** 2).sum(1))
+        sizes.append(traces(m.noise @ squares(v)) + ((m.A_bar @ theta - m.b_bar) ** 2).sum(1))
     least = math.sqrt(float(np.max(sizes)))
     if budget.row_clip < least:
         raise ArgumentError(

@@ -25,7 +25,7 @@ from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from . import krylov, noiseless, stationarity, tuning
 from .joint import Joint
-from .linear import not_negative
+from .linear import not_negative, traces
 from .many_rounds import RoundMap, agents_curve, round_map
 from .problem_moments import Moments, merged
 from .rounds import Groups, GroupStages, ServerRound, groups_of
@@ -131,7 +131,8 @@ class MethodErrors:
             elif limit:
                 some = np.random.default_rng(0).standard_normal(self.x.size)
                 end = math.inf if krylov.radius(form.of_agents, some, restarts=1)[0] >= 1 else 0.0
-            (mean, variance, _), _ = agents_curve(lambda _: form, self.start, self.x, rounds)
+            (mean, covariance, _), _ = agents_curve(lambda _: form, self.start, self.x, rounds)
+            variance = traces(covariance)
         found = np.append(np.sum(mean**2, axis=1) + variance, end)
         rounding = self.m.rounding(self.start, self.x, eta * H)
         return not_negative(np.where(np.isnan(found), np.inf, found), rounding, "mean squared errors")
