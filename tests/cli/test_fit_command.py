@@ -205,8 +205,10 @@ def test_claims_are_tested_on_request(fedlsa, firms):
     assert (code, err) == (0, "")
     model = fl.Fit.load("m.json")
     assert f"{model.test('a = c')}\n\n{model.test('a = 0, b = -2')}\n" in out
-    code, out, err = fedlsa("fit", "regression", *firms, "--target", "invest", "--local", "means", "--test", "aa = 0")
+    words = ["--target", "invest", "--local", "means", "--test", "aa = 0", "--out", "kept.json"]
+    code, out, err = fedlsa("fit", "regression", *firms, *words)
     assert (code, out) == (2, "")
+    assert fl.Fit.load("kept.json").names == model.names  # a claim that cannot be read does not lose the fit
     assert err == ("fedlsa: --test must name coefficients of the fit, and none is called 'aa'; did you mean 'a'?\n")
 
 

@@ -121,9 +121,9 @@ def fit(
     with progress_bars(shown=not quiet, transient=True) as made:
         fitted = fit_sites(sites, wanted, progress=None if made is None else made.show, **arguments)
     fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)
-    tests = [fitted.test(claims) for claims in test or ()]
     saved.save(out, fitted.save)
     saved.draw(plot, partial(figures.coefficients, fitted, level=level))
+    tests = [fitted.test(claims) for claims in test or ()]  # a claim that cannot be read loses nothing
     if json:
         bars = {"standard_error": fitted.standard_error, "interval": fitted.confidence_interval(level), "level": level}
         bars |= {"t_values": fitted.t_values, "p_values": fitted.p_values, "tests": tests}
@@ -134,7 +134,7 @@ def fit(
         print_json(**to_plain(fitted), **bars, saved=saved.saved)
     if quiet or json:
         return
-    _print_fit(fitted, tests, level)
+    _print_fit(fitted, tests, level, hint="" if out else ", --out keeps all")
     saved.print_saved()
     if out is not None:
         print(f"on other data:  fedlsa predict or fedlsa evaluate, {shlex.quote(str(out))} FILE")
@@ -142,14 +142,14 @@ def fit(
         print("nothing saved: --out model.json keeps the model, --plot FILE.png draws it")
 
 
-def _print_fit(fit: Fit, tests: Sequence[WaldTest], level: float) -> None:
+def _print_fit(fit: Fit, tests: Sequence[WaldTest], level: float, hint: str) -> None:
     """The summary, tests where there are some, then the parts of the error, the sites, and baselines."""
     far = len(fit.per_site) - SITES
     parts: list[str | Table] = [
         *([] if fit.plan is None else [_parts(fit)]),
         _sites(fit),
         "Distance, influence, noise and finite data are in standard errors of the estimate.",
-        *([f"the {SITES} sites furthest away; {far} more, --out keeps all"] if far > 0 else []),
+        *([f"the {SITES} sites furthest away; {far} more{hint}"] if far > 0 else []),
     ]
     if fit.baselines:
         headings = ["from the data's solution,\nstandard errors", "numbers that\na site sends", "messages", "bytes"]
@@ -245,17 +245,17 @@ def predict(
     if json:
         print_json(model=model, file=file, level=level, **vars(found), saved=saved.saved)
     else:
-        _print_predictions(found, level)
+        _print_predictions(found, level, hint="" if out else "; --out keeps all")
         saved.print_saved()
 
 
-def _print_predictions(found: Prediction, level: float) -> None:
+def _print_predictions(found: Prediction, level: float, hint: str) -> None:
     """The first rows of what a model predicts."""
     interval = f"{100 * level:g}% interval"
     headings = ["value", "standard\nerror", f"{interval},\nfrom", "\nto", "of an observation,\nfrom", "\nto"]
     rows = [[i, *(number(v, 5) for v in row)] for i, row in enumerate(found.to_frame()[:ROWS].to_numpy(), 1)]
     more = len(found.value) - ROWS
-    print_all(table("row", *headings, rows=rows), *([f"and {more:,} more; --out keeps all"] if more > 0 else []))
+    print_all(table("row", *headings, rows=rows), *([f"and {more:,} more{hint}"] if more > 0 else []))
 
 
 def _load(model: Path) -> Fit:
