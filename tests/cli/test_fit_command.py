@@ -119,7 +119,8 @@ def test_predictions_of_a_file_are_printed_and_saved(fedlsa, firms):
     assert (code, err) == (0, "")
     found = fl.Fit.load("m.json").predict_interval(firms[2], 0.9).to_frame()
     assert row(out, "3") == ["-" if v != v else f"{v:.5g}" for v in found.loc[2]]
-    assert "and 20 more; --out keeps all" in out
+    assert "and 20 more\n" in out  # --out keeps them, as the command says where it is not given
+    assert "and 20 more; --out keeps all" in fedlsa("predict", "m.json", firms[2])[1]
     first, head, *rows = Path("table.csv").read_text().splitlines()
     assert first == "# fedlsa predict m.json firm-2.csv --level 0.9 --out table.csv"
     assert head.split(",") == list(found)
