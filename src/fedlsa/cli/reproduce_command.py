@@ -100,10 +100,10 @@ def reproduce(
         cost = {"cells_computed": progress.computed, "cells_outdated": outdated, "seconds": progress.seconds}
         print_json(claims=[_described(o, v) for o in outcomes for v in o.verdicts], **cost, report=report)
     else:
-        print(f"{len(progress.groups)} groups; {progress.computed} cells computed; {duration(progress.seconds)}")
         if outdated:
             print(f"{outdated} cells of other code in {out / 'cells'} are not used; --clean removes them")
         print_verdicts(outcomes)
+        print(f"{progress.computed:,} cells in {duration(progress.seconds)}")
         print(f"report: {report}")
     failed = sum(not v.ok for o in outcomes for v in o.verdicts)
     if failed:

@@ -37,8 +37,8 @@ from .cells import Cell, Lookup, Store, compute, tabulate
 from .computations import updates
 from .experiment import Claim, Experiment, Outcome, Scale, command
 
-UPDATES_PER_SECOND, AGENT_ROUNDS_PER_SECOND = 1e8, 6e3  # of a core: of simulations, and of laws with control variates
-AGENTS_PER_SECOND, SECONDS_OF_PLANS = 10.0, 0.04  # of limits; times the accuracy, of Scaffnew's plans
+UPDATES_PER_SECOND, AGENTS_PER_SECOND = 1e8, 100.0  # of a core: of simulations, and of exact moments
+SECONDS_OF_PLANS = 0.015  # of Scaffnew's, times the accuracy
 Tick = Callable[[Cell, float], None]  # told how far a cell is, as a share, where that is known
 Done = tuple[Cell, xr.Dataset]
 
@@ -99,11 +99,9 @@ def _size(cell: Cell) -> tuple[float, int, str]:
     """What orders cells by how long they take: processor seconds, roughly; cells of one problem stand together."""
     agents = cell.columns.get("agents", 0)
     seconds = updates(cell) / UPDATES_PER_SECOND
-    if cell.kind == "law" and cell["method"] != "fedlsa":  # round by round, with all agents
-        seconds = agents * cell["rounds"] / AGENT_ROUNDS_PER_SECOND
-    elif cell.kind == "plan" and cell["method"] == "scaffnew":
+    if cell.kind == "plan" and cell["method"] == "scaffnew":
         seconds = SECONDS_OF_PLANS / cell["epsilon"]
-    elif cell.kind == "limit":
+    elif cell.kind in ("law", "exact", "limit") and cell["method"] != "fedlsa":
         seconds = agents / AGENTS_PER_SECOND
     return seconds, agents, cell.text
 

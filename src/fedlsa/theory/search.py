@@ -104,8 +104,6 @@ class MethodErrors:
     def _together(self) -> noiseless.Modes:
         return noiseless.modes_of(self.average[None], np.ones(1))
 
-    # --- the exact error -----------------------------------------------------------------------------------------
-
     def error(self, eta: float, H: int, T: int, limit: bool = False) -> float:
         """The largest of the errors."""
         return float(self.errors(eta, H, T, limit).max())
@@ -249,6 +247,7 @@ class Search:
         self.name, self.edge = method.name, self.scout.edge
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
+        self.too_large, self.steepest = tuning.ERROR_TOO_LARGE, 0.0  # what a quick search, and its check, change
         self._known = list[tuple[Floats, Known]]()  # log2 of H and T of searches over step sizes, and what they know
 
     def best_step(self, H: int, T: int, target: float = 0.0) -> tuple[float, float]:
@@ -276,7 +275,9 @@ class Search:
             best = min(best, (float(errors.max()), eta))
             if best[0] <= target:
                 break
-            most = tuning.ERROR_TOO_LARGE * (target or min(best[0], float(self.start @ self.start)))
+            begin = float(self.start @ self.start)
+            most = self.too_large if errors.max() < begin else tuning.ERROR_TOO_LARGE
+            most *= target or min(best[0], begin)
             prior = float(self._prior(x[i : i + 1])[0])
             rest = np.maximum((np.minimum(errors, most) - part[i]) / prior, 1e-9)
             known.append((float(x[i]), 0.0, np.log(rest)))
@@ -291,7 +292,7 @@ class Search:
         """
         prior, ratio = self._prior(x)[:, None], np.full((len(x), 4), math.log(tuning.LEAST_SHARE))
         usual = tuning.STEEPEST_LENGTHS if self.method.random_lengths else tuning.STEEPEST_REST
-        steep = (usual if part.any() else tuning.STEEPEST_ERROR) * math.log(2)
+        steep = max(usual if part.any() else tuning.STEEPEST_ERROR, self.steepest) * math.log(2)
         if known or doubted:
             ratio = np.max([r - steep * (off + np.abs(x - k))[:, None] for k, off, r in [*known, *doubted]], axis=0)
         if len(known) > 1 and part.any():
@@ -411,8 +412,18 @@ class Search:
                     return True
             return False
 
+        quick = self.method.random_lengths and most > tuning.QUICK_FROM
+        self.too_large = tuning.SHRUNK_TOO_LARGE if quick else tuning.ERROR_TOO_LARGE
         few = min(tuning.TYPICAL_ROUNDS, most)
         T = next(filter(enough, range(1, few + 1)), 0) or self._many_rounds(enough, few, most)
+        if quick:  # fewer rounds must not be enough, however fast errors may change with the step size
+            self.steepest = tuning.STEEPEST_ERROR
+            self._known.clear()
+            enough.cache_clear()
+            while T > 1 and enough(T - 1):
+                T -= 1
+            self.too_large, self.steepest = tuning.ERROR_TOO_LARGE, 0.0
+            self._known.clear()
         eta, H = self._shortest(T, *known[T], target, least)
         if few < T:  # of which not each number was tried
             eta = self._polished(eta, H, T)
