@@ -67,7 +67,7 @@ def test_stopped_and_killed_it_goes_on_and_ends_with_the_same_files(fedlsa, monk
     assert code == 0, err
     assert {p: p.stat().st_mtime_ns for p in times} == times
     total = len(list(Path("out/cells").glob("*.nc")))
-    assert f"{total - len(times)} cells in " in out
+    assert f"{total - len(times):,} cells in " in out
     assert "report: out/report/index.html" in out
     monkeypatch.setattr("fedlsa.cli.reproduce_command.processes", lambda count: contextlib.nullcontext())
     assert fedlsa(*QUICK, "--out", "clean", "--threads", "1")[0] == 0  # all of it in this process
