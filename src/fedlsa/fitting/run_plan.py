@@ -55,6 +55,7 @@ from ..theory.planner import MAX_EXACT_DIM, plan
 from ..theory.problem_moments import Moments, moments
 from .rows import Piece
 from .sums import Systems, null_space
+from .tasks import SECURE_SITES
 
 LEAST_LOCAL_STEPS, LARGEST_STEP, MOST_ROUNDS = 20, 1.0, 2000  # as policies begin
 ROUNDING = 1e-13  # of the largest singular value: directions of rows below it are rounding errors
@@ -64,7 +65,6 @@ MOST_MORE = 64  # times the rounds of a plan, where sites ask for smaller steps 
 MAX_LOCAL_STEPS = 2**31  # of a round, a minute or more; what needs more is out of reach
 TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] may reach before L is called larger
 POWER = 8  # p: 100 sites make the largest eigenvalue 1.8 times what it is, ten sites 1.3 times
-SECURE_SITES = 3  # fewer in a sum, and each of two sites computes the other's part from the sum and its own
 UP, DOWN = 16, 16  # bytes of a coefficient in a round: masked integers of 128 bits; theta and the last average
 FRAMING = 1024  # bytes, at most, that a message has beside: names, weights, digests and receipts of some ten sites
 EXACT = "exact moments"  # the basis of a plan for which sites share them

@@ -22,6 +22,7 @@ COVARIANCES = ("classical", "HC0", "HC1", "HC2", "HC3", "CR0", "CR1", "CR3", "HA
 CLUSTERED = ("CR0", "CR1", "CR3", "HC0", "HC1", "HC3")  # with clusters; HC1 is then CR1
 MISSING = ("error", "drop")
 SITES = "sites"  # as a cluster: each site is one
+SECURE_SITES = 3  # fewer in a sum, and each of two sites computes the other's part from the sum and its own
 
 
 ELSEWHERE = {  # what statsmodels and pandas call it: what it is called here

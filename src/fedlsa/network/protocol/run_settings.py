@@ -14,8 +14,7 @@ from ... import checks
 from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError, NetworkError
-from ...fitting.run_plan import SECURE_SITES
-from ...fitting.tasks import WEIGHTS
+from ...fitting.tasks import SECURE_SITES, WEIGHTS
 from ...theory.privacy import LOCAL
 from .codec import Struct
 from .ring import Coding
