@@ -250,6 +250,11 @@ KINDS = {  # of a column of numbers in memory; None where it is refused
     "complex": (lambda z: z.astype(complex), "must hold numbers; got (5+0j) in row 1"),
     "durations": (lambda z: z.astype("timedelta64[s]"), "must hold numbers; got 0:00:05 in row 1"),
     "dates": (lambda z: z.astype("datetime64[s]"), "must hold numbers; got 1970-01-01 00:00:05 in row 1"),
+    "months": (lambda z: z.to_numpy().astype("timedelta64[M]"), "must hold numbers; got 5 months in row 1"),
+    "far future": (
+        lambda z: z.to_numpy().astype("datetime64[s]") + 10**12,
+        "must hold numbers; got 33658-09-27T01:46:45 in row 1",
+    ),
     "text later": (lambda z: [*z[:-1], "7"], "must hold numbers; got '7' in row 60"),
     "number later": (lambda z: ["7", *z[1:]], "must have levels of one kind"),
     "nothing": (lambda z: [None] * len(z), "must have a value in some row; all are missing"),

@@ -112,6 +112,7 @@ BAD_USES = [
     (OneHot, [0], ArgumentTypeError, "features must be a feature map, not its class; got OneHot"),
     (np.zeros((3, 0)), [0], ArgumentError, "features must have at least one column; got shape (1, 0)"),
     (Fourier(LOW, HIGH, 1), [[0.0, 0, 0]], ArgumentError, "states must be an array of finite numbers of shape (n, 2)"),
+    (OneHot(10**12), [0], ArgumentError, "the number of states must be at most 0 to fit into"),
     (OneHot(3), [-1], ArgumentError, "states must be integers from 0 to 2; got -1 at [0]"),
 ]
 

@@ -46,15 +46,18 @@ def as_numbers(site: str, column: str, values: Any, start: int = 0) -> Floats:
     if given.dtype.kind != "O" and not len(given):
         raise SiteDataError(f"{site}: column {column!r} must hold numbers; got dtype {given.dtype}")
     out = np.empty(len(given))
-    given = given.astype(f"{given.dtype.kind}8[us]") if given.dtype in ("M8[ns]", "m8[ns]") else given  # else integers
+    given = given.astype(f"{given.dtype.kind}8[us]") if given.dtype in ("M8[ns]", "m8[ns]") else given
     for i, (entry, lacks) in enumerate(zip(given.tolist(), is_missing(given), strict=True)):
         try:
-            if isinstance(entry, (str, bytes)):
+            # dates that Python does not have, such as those after the year 9999, come as integers
+            if isinstance(entry, (str, bytes)) or (given.dtype.kind != "O" and not lacks):
                 raise TypeError
             out[i] = np.nan if lacks else float(entry)
         except (TypeError, ValueError, OverflowError):
-            kind = f" ({values.type})" if hasattr(values, "type") else ""  # of Arrow
-            raise not_a_number(site, column, show_value(entry) + kind, start + i) from None
+            kind = getattr(values, "type", None)  # of Arrow
+            kind = kind.value_type if hasattr(values, "dictionary_decode") else kind
+            got = show_value(given[i] if isinstance(entry, int) else entry)
+            raise not_a_number(site, column, got if kind is None else f"{got} ({kind})", start + i) from None
     return out
 
 

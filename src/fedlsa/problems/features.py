@@ -83,10 +83,6 @@ class StateMap(FeatureMap):
     def _groups(self) -> Integers:
         """(S,): the group of each state, from 0; -1 where it has no features."""
 
-    @property
-    def dim(self) -> int:
-        return int(self._groups.max()) + 1
-
     def __call__(self, states: ArrayLike) -> Floats:
         s = numbered(states, self.states)
         _room(len(s), self.dim)
@@ -114,6 +110,10 @@ class OneHot(StateMap):
         if len(excluded) == S:
             raise ArgumentError(f"without must leave at least one state; got all {S}")
         vars(self).update(states=S, without=tuple(excluded))
+
+    @property
+    def dim(self) -> int:
+        return self.states - len(self.without)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -151,6 +151,10 @@ class Aggregation(StateMap):
         if missing:
             raise ArgumentError(f"groups must be numbered from 0 without gaps; got none with number {min(missing)}")
         vars(self).update(groups=group_of_state)
+
+    @property
+    def dim(self) -> int:
+        return self.groups if isinstance(self.groups, int) else max(self.groups) + 1
 
     @property
     def names(self) -> tuple[str, ...]:
