@@ -423,6 +423,13 @@ def test_what_an_earlier_state_kept_of_privacy_spent_is_refused_and_never_ignore
     assert Database(place / "site").verify().number == answered
 
 
+def test_files_of_people_beside_a_ledger_do_not_matter(place):
+    answers(opened(place), 2)
+    for name in ("ledger-2026.jsonl", "ledger_export.jsonl", "ledger.json", "ledger.old.jsonl", "old-ledger.jsonl"):
+        (place / "site" / name).write_text("{}")
+    assert opened(place).totals.answers == 2
+
+
 def test_an_entry_of_an_earlier_state_is_refused(place):
     opened(place).store.append({"asked": "work", "left": "x", "token": "t", "run": "r", "label": "l", "digest": "d",
                                 "group": "0123456789abcdef"})  # fmt: skip

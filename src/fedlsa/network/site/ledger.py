@@ -171,8 +171,9 @@ class Ledger:
         Without a key the ledger is read and nothing is written: another process may be at work on it.
         """
         self.store, self.copy, self.site, self.key = store, copy, site, key
-        for path in store.path.parent.glob("ledger*.jsonl"):
-            raise _of_earlier_state(f"the ledger {path}")
+        for name in ("ledger.jsonl", f"ledger.{'[0-9]' * 6}.jsonl"):  # where it was before there was a store
+            for path in store.path.parent.glob(name):
+                raise _of_earlier_state(f"the ledger {path}")
         if key is not None:
             _make_place(copy)
         kept = self._read_copy()  # first: a process that writes is never behind its copy

@@ -186,7 +186,7 @@ class OrderHandler:
             plain_name("experiment", message.experiment)  # it becomes a file's name
             if self.ledger.totals.answers >= self.policy.most_answers:
                 raise limits.refused("most_answers", f"{self.policy.most_answers} have left")
-            answer_to: Callable[[messages.Order], messages.Answer] = getattr(self, f"_{message.kind}")  # of five kinds
+            answer_to: Callable[[messages.Order], messages.Answer] = getattr(self, f"_{message.kind}")
             return answer_to(message)
         except Exception as error:  # whatever goes wrong with one order, the site goes on
             return refusal(message, error, self.ledger, self.say)
