@@ -209,6 +209,13 @@ def test_without_a_plan_there_is_the_estimate_alone():
             fl.fit(panel(), fl.Regression("y"), plan=False, **wrong)
 
 
+@pytest.mark.parametrize(("wrong", "kind"), [("many", ArgumentTypeError), (0, ArgumentError), (np.nan, ArgumentError)])
+@pytest.mark.parametrize("asked", [{"epsilon": 0.3}, MEANS], ids=["planned", "by hand"])
+def test_the_samples_that_a_plan_may_use_must_be_a_number_of_at_least_1(wrong, kind, asked):
+    with pytest.raises(kind, match="max_samples must be a finite number at least 1; got"):
+        fl.fit(panel(), fl.Regression("y"), max_samples=wrong, **asked)
+
+
 def test_a_constant_target_has_an_estimate_and_no_run():
     x = np.random.default_rng(0).normal(size=(50, 3))
     with pytest.warns(FedLSAWarning, match=r"is the target constant\?"):

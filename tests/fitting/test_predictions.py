@@ -70,6 +70,8 @@ def test_what_cannot_be_predicted_is_refused_in_words(fitted, wages):
         fitted.predict([[1.0, np.nan, 2.0]])
     with pytest.raises(ArgumentError, match=r"of shape \(n, 3\); got shape \(5, 2\)"):
         fitted.predict(new[COLUMNS[:2]].to_numpy())
+    with pytest.raises(ArgumentTypeError, match=r"new must be an array of numbers; got \[\[1\], \[1, 2\]\]"):
+        fitted.predict([[1], [1, 2]])
     with pytest.raises(ArgumentError, match="level must be"):
         fitted.predict_interval(new, 95)
 

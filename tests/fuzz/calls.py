@@ -352,12 +352,12 @@ EXPERIMENTS = {
     "Claim",
     "Experiment",
     "Picture",
-    "Results",
     "Table",
     "compute",
     "computes",
     "reproduce",
     "run",
+    "tabulate",
 }  # data of the reproduction
 
 

@@ -469,7 +469,7 @@ class Fit(Displayed, ReadOnly):
 
     def _features(self, states: Any) -> Floats:
         """(n, d): of an array (n, k) of columns or states, with the intercept."""
-        task, features, given = self.task, self.task.features, np.asarray(states)
+        task, features, given = self.task, self.task.features, checks.as_array("new", states)
         if features is not None:
             given = given[:, 0] if given.ndim == 2 and len(self.columns) == given.shape[1] == 1 else given
             x = maps.apply(features, given, "new")

@@ -115,6 +115,7 @@ def checked_settings(
         run = RunPlan(kind.name, step_size, H, rounds, math.nan, None, HAND)
     if share_moments is not None:
         checks.boolean("share_moments", share_moments)
+    max_samples = None if max_samples is None else checks.real("max_samples", max_samples, at_least=1)
     seed = checks.integer("seed", seed)
     return FitSettings(kind, epsilon, run, max_samples, in_order, seed, wanted, share_moments)
 
