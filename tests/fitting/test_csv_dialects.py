@@ -158,7 +158,7 @@ def test_numbers_with_some_text_among_them_are_refused_unless_they_are_made_a_ca
         fl.fit([tmp_path / "f.csv"], TASK, plan=False)
     other = opened("a,b,y\n" + "".join(f"{'uvw'[k % 3]},{k},{k % 7}\n" for k in range(30)), "g.csv")
     assert fl.fit([tmp_path / "g.csv"], Regression("y ~ a"), plan=False).names[:2] == ("a[T.v]", "a[T.w]")
-    assert other.is_category("a")
+    assert other.which_are_categories(["a"]) == {"a": True}
 
 
 @SEPARATORS

@@ -120,10 +120,10 @@ def counted(monkeypatch):
     """How often each site is read."""
     reads, inner, lock = {}, tables.DataTable.blocks, threading.Lock()
 
-    def blocks(self, *args):
+    def blocks(self, *args, **kwargs):
         with lock:
             reads[self.name] = reads.get(self.name, 0) + 1
-        return inner(self, *args)
+        return inner(self, *args, **kwargs)
 
     monkeypatch.setattr(tables.DataTable, "blocks", blocks)
     return reads
@@ -138,6 +138,15 @@ def test_sites_are_read_once_where_they_fit_and_no_more_often_than_needed_where_
     reads = counted(monkeypatch)
     fl.fit(FIRMS, fl.Regression("y", standardise=standardise), memory=memory, local="means", **QUIET)
     assert reads == {f"site {c}": times for c in range(3)}
+
+
+def test_one_reading_shows_which_of_all_columns_are_categories(monkeypatch, tmp_path):
+    columns = {f"x{j}": np.sin(np.arange(40.0) * (j + 1)) for j in range(6)}
+    pq.write_table(pa.table(columns | {"y": np.arange(40.0)}), tmp_path / "a.parquet")
+    reads = counted(monkeypatch)
+    [table] = open_tables([tmp_path / "a.parquet"], fl.Regression("y"))
+    assert table.which_are_categories(list(columns)) == dict.fromkeys(columns, False)
+    assert reads == {"a.parquet": 1}
 
 
 def test_rows_are_kept_as_long_as_they_fit_to_the_byte():

@@ -101,11 +101,11 @@ def level_counts(table: DataTable, task: Task, others: Sequence[str] = ()) -> di
 def _categories(table: DataTable, parsed: ParsedFormula) -> list[str]:
     """The columns in C() of a formula, and of the others that may be categories those that hold some."""
     known = parsed.marked | table.categories.keys()
-    holds = {c: c in known or table.is_category(c) for c in parsed.candidates}
+    holds = table.which_are_categories([c for c in parsed.candidates if c not in known])
     for column in (c for c, category in holds.items() if category is None and table.rows != 0):
         rule = f"{table.name}: column {column!r} must have a value in some row"
         raise SiteDataError(f"{rule}; all are missing, so that it is neither a number nor a category")
-    return [c for c, category in holds.items() if category]
+    return [c for c in parsed.candidates if c in known or holds[c]]
 
 
 def agreed_levels(tables: Sequence[DataTable], task: Regression, others: Sequence[str] = ()) -> Levels:

@@ -160,9 +160,10 @@ class SplitFiles(DataTable):
                 yield before + start, numbers, {c: texts[c] for c in labels}, codes
             before = end
 
-    def is_category(self, column: str) -> bool | None:
-        found = [one for file in self.members if (one := file.is_category(column)) is not None]
-        return any(found) if found else None
+    def which_are_categories(self, columns: Sequence[str]) -> dict[str, bool | None]:
+        each = [file.which_are_categories(columns) for file in self.members]
+        found = {c: [one[c] for one in each if one[c] is not None] for c in columns}
+        return {c: any(known) if known else None for c, known in found.items()}
 
 
 def _open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None) -> SplitFiles:

@@ -275,9 +275,10 @@ class DataFile(DataTable):
             numbers = [self._number(batch, c, start) for c in columns]
             yield start, numbers, {c: self._label(batch, c) for c in labels}, None
 
-    def is_category(self, column: str) -> bool | None:
-        of_csv = self.kind == CSV and column not in self.fixed
-        return self.dialect.is_text(self.name, column) if of_csv else super().is_category(column)
+    def which_are_categories(self, columns: Sequence[str]) -> dict[str, bool | None]:
+        of_csv = [c for c in columns if self.kind == CSV and c not in self.fixed]
+        known = {c: self.dialect.is_text(self.name, c) for c in of_csv}
+        return super().which_are_categories([c for c in columns if c not in known]) | known
 
     def _arrow_batches(self, columns: Sequence[str], labels: Sequence[str]) -> Iterator[tuple[int, Any]]:
         """Batches of Arrow with the columns, not empty, each with its first row."""

@@ -54,7 +54,7 @@ def as_numbers(site: str, column: str, values: Any, start: int = 0) -> Floats:
                 raise TypeError
             out[i] = np.nan if lacks else float(entry)
         except (TypeError, ValueError, OverflowError):
-            kind = getattr(values, "type", None)  # of Arrow
+            kind: Any = getattr(values, "type", None)  # of Arrow
             kind = kind.value_type if hasattr(values, "dictionary_decode") else kind
             got = show_value(given[i] if isinstance(entry, int) else entry)
             raise not_a_number(site, column, got if kind is None else f"{got} ({kind})", start + i) from None
@@ -267,13 +267,16 @@ class DataTable:
                     out.refuse(np.isinf(out[column]), column, out[column], "finite numbers")
                 yield out
 
-    def is_category(self, column: str) -> bool | None:
-        """Whether a column holds text, or true and false, as its first value says; None where all are missing."""
-        for block in self.blocks((), FIRST_ROWS, (column,)):
-            there = block.labels[column][~is_missing(block.labels[column])]
-            if len(there):
-                return isinstance(there[:1].tolist()[0], (str, bytes, bool))
-        return None
+    def which_are_categories(self, columns: Sequence[str]) -> dict[str, bool | None]:
+        """Whether columns hold text, or true and false, as their first values say; None where all are missing."""
+        found: dict[str, bool | None] = dict.fromkeys(columns)
+        for block in self.blocks((), FIRST_ROWS, columns) if columns else ():
+            for column in (c for c, known in found.items() if known is None):
+                there = block.labels[column][~is_missing(block.labels[column])]
+                found[column] = isinstance(there[:1].tolist()[0], (str, bytes, bool)) if len(there) else None
+            if None not in found.values():
+                break
+        return found
 
     def require(self, column: str, why: str = "") -> None:
         """Refuse a table that lacks the column, and offer the nearest name."""
