@@ -433,6 +433,10 @@ def test_keys_that_change_after_the_first_run_are_refused_and_peers_that_nobody_
     other = certificates.fingerprint(world.certificates()[2].encode())
     world.handler = world.opened(peers=(other,))  # what a person enters counts, not what was seen before
     refusal(world.describe(token="u", name="second"), "peers")
+    world.handler = world.opened(peers=(found.fingerprint,))  # site-3 has the key that it had
+    assert "site-3 comes with a key that nobody here has compared" in refusal(
+        world.describe(token="u", name="second"), "peers"
+    )
     world.handler = world.opened(peers=(found.fingerprint, other))  # a person has asked site-2
     assert world.describe(token="u", name="second").kind == "description"
     careful = Hostile(tmp_path / "careful", gaussian_table(60), peers=(found.fingerprint,))

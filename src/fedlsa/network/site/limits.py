@@ -254,7 +254,8 @@ def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mappi
         out[name] = own
         known = own in compared if compared else pinned.get(name, "" if pinned else own) == own
         if not known:
-            what = "another key than before" if name in pinned else "a key that nobody here has compared"
+            changed = pinned.get(name, own) != own
+            what = "another key than before" if changed else "a key that nobody here has compared"
             raise refused(
                 "peers", f"{name} comes with {what}, fingerprint {found.fingerprint}; ask that site, then enter it"
             )
