@@ -21,13 +21,7 @@ from scipy.special import chdtr, chdtrc
 
 from ..checks import Floats
 
-PLACE = [
-    "agents",
-    "heterogeneous",
-    "method",
-    "step_size",
-    "local_steps",
-]  # in the grids
+PLACE = ["agents", "heterogeneous", "method", "step_size", "local_steps"]  # in the grids
 LEVEL = 0.001  # at which simulations that are right are taken for wrong, over all comparisons of a claim
 EXPONENT_TOLERANCE = {"xatol": 1e-10}
 CLEARLY_SMALLER = 0.25  # an exponent this far below the stated one beats it

@@ -50,11 +50,6 @@ def rows(results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def _gap(results: pd.DataFrame) -> float:
-    """The exact number less the printed one."""
-    return float((results["exact"] - results["printed"]).item())
-
-
 def _claim(item: str, printed: str, holds: str, name: str) -> Claim:
     statement = name.replace(" ", "_")
     return Claim(
@@ -63,7 +58,7 @@ def _claim(item: str, printed: str, holds: str, name: str) -> Claim:
         item,
         "the exact number less the printed one; on a counterexample",
         lambda scale: [Cell("counterexample", {"statement": statement})],
-        _gap,
+        lambda results: float((results["exact"] - results["printed"]).item()),
         at_least=0.0 if statement == EQUALITY else -math.inf,
         at_most=math.inf if statement == EQUALITY else 0.0,
         expected=False,

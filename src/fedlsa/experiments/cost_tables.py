@@ -2,13 +2,16 @@
 
 The rule: the fewest communications with an exact MSE of at most epsilon^2, and at most four times as many observations
 per agent as the fewest that suffice. The first table's instance has two tables of observations (agents of a world are
-alike), the second's is the paper's federated TD(0) with an agent per table.
+alike), the second's is the paper's federated TD(0) with an agent per table. How costs grow with the number of agents,
+with 1/a, and in TD learning with 1/(1 - gamma) and 1/nu is measured at one accuracy on the first table's instance:
+copies of its agents change N alone, a smaller first feature changes a and nu, and another discount changes 1 - gamma
+(and theta_star with it).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,46 +66,18 @@ def _stated(rate: str, scaffnew: StatedCosts) -> dict[str, StatedCosts]:
     }
 
 
-@dataclass(frozen=True)
-class PrintedTable:
-    """A table of the paper. names : of the methods that have a row of it; rows : every method's."""
-
-    label: str
-    names: Mapping[str, str]
-    rows: Mapping[str, StatedCosts]
-
-    def quote(self, method: str, cost: str) -> str:
-        """An entry, by its row and its column."""
-        return f"{self.names[method]}, {COLUMNS[cost]}: {getattr(self.rows[method], cost)}"
-
-
 NO_ROW = "no row; as for LSA"
-PRINTED_LSA = PrintedTable(
-    "tab:summary-of-results",
-    NAMES,
-    _stated(
-        "a^2",
-        StatedCosts(
-            _order("1", r"a\varepsilon"),
-            _order("1", r"a\varepsilon", logarithm=False),
-            _order("1", r"a^2\varepsilon^2"),
-            1.0,
-            0.0,
-        ),
-    ),
-)
-PRINTED_TD = PrintedTable(
-    "tab:summary-of-results-TD",
-    {"fedlsa": "FedTD", "scafflsa": "SCAFFTD"},
-    _stated(r"(1-\gamma)^2\nu^2", StatedCosts(NO_ROW, NO_ROW, NO_ROW, 1.0, 0.0)),
-)
-
-
-COST_PANELS = ("communications", "samples")  # charts against the accuracy
+SENTENCE = {  # on the first table's instance
+    "quote": r"Importantly, the number of communications $T$ required to achieve precision $\varepsilon^2$ scales as "
+    r"$\varepsilon^{-1}$",
+    "source": "After cor:sample_complexity_lsa",
+}
+COST_PANELS, BY_AGENTS = ("communications", "samples"), "samples by N"  # charts against the accuracy, and another
 COST_PANEL = (3.8, 3.2)  # inches of a chart with its labels
 TITLES = {"synchronous": "FedLSA, H = 1 (Doan)", **NAMES}
 COPIES, QUICK_COPIES = 5, (1, 4)  # of two agents, one of each world
 QUICK_EPSILONS = (0.03, 0.003, 0.0005)
+EPSILON = 0.025  # at which costs are measured along an axis
 QUICK_SIZE = {"states": 10, "features": 2}  # plans are quick; nothing is simulated, so nothing is compiled for it
 RULE = "the fewest communications with MSE ≤ ε² and at most four times the fewest observations"
 NO_PROMISE = {"promised": "its theorem does not speak of this problem"}
@@ -152,39 +127,115 @@ def promised(settings: Settings, how: How) -> xr.Dataset:
     return scalars(rounds=found.rounds, samples=found.samples)
 
 
+def two_worlds(scale: Scale) -> dict[str, Any]:
+    """The first table's instance: two worlds with half of the agents each."""
+    size = {"copies": QUICK_COPIES[-1], **QUICK_SIZE} if scale.quick else {"copies": COPIES}
+    return {**scale.garnet(2, heterogeneous=True), "perturbation": 0.0, **UNCHANGED, **size}
+
+
 @dataclass(frozen=True)
-class CostTable:
-    """One of the two tables: its instance, its accuracies, and what the paper states."""
+class Axis:
+    """What grows. symbol : in headings; setting, values : of the problem (quick ones are fewer); x : of plans."""
 
     name: str
-    printed: PrintedTable
+    symbol: str
+    setting: str
+    x: Callable[[pd.DataFrame], pd.Series]
+    values: Sequence[float]
+    quick: Sequence[float]
+
+    def cells(self, scale: Scale, *methods: str) -> list[Cell]:
+        """Plans of the methods at one accuracy, along the axis."""
+        settings = {"epsilon": QUICK_EPSILONS[0] if scale.quick else EPSILON}
+        return [
+            Cell("plan", {"problem": {**two_worlds(scale), self.setting: value}, "method": method, **settings})
+            for method in methods or TITLES
+            for value in (self.quick if scale.quick else self.values)
+        ]
+
+    def against(self, plans: pd.DataFrame, what: str) -> tuple[Floats, Floats]:
+        """What grows and a cost of one method."""
+        return self.x(plans).to_numpy(float), plans[what].to_numpy(float)
+
+    def claim(self, name: str, text: str, table: CostTable, method: str, what: str, **more: Any) -> Claim:
+        """On the exponent with which a cost of a method grows."""
+        cost = {"rounds": "communications", "samples": "observations per agent"}[what]
+        return Claim(
+            name,
+            text,
+            statistic=f"exponent of {self.symbol} in the {cost}; at one accuracy",
+            cells=lambda scale: self.cells(scale, method),
+            measure=lambda results: laws.slope(*self.against(results, what)),
+            panel=f"{table.name}: {BY_AGENTS if self.name == 'agents' else COST_PANELS[0]}",
+            **{"source": table.label, "quote": table.quote(method, what), **more},
+        )
+
+
+FACTORS, QUICK_FACTORS = (1, 0.5, 0.25), (1, 0.25)  # of the first feature
+N = Axis("agents", "N", "copies", lambda plans: plans["agents"] * plans["copies"], (1, 2, 5, 20, 50), QUICK_COPIES)
+A = Axis("a", "1/a", "first_feature", lambda plans: 1 / plans["a"], FACTORS, QUICK_FACTORS)
+NU = Axis("nu", "1/\u03bd", "first_feature", lambda plans: 1 / plans["nu"], FACTORS, QUICK_FACTORS)
+DISCOUNTS, QUICK_DISCOUNTS = (0.8, 0.9, 0.95, 0.98), (0.8, 0.95)
+GAMMA = Axis(
+    "discount", "1/(1\u2212\u03b3)", "discount", lambda plans: 1 / (1 - plans["discount"]), DISCOUNTS, QUICK_DISCOUNTS
+)
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """One of the two tables: what the paper states, the instance and the accuracies at which it is measured.
+
+    printed : the names of the methods that have a row of it; stated : every method's row
+    axes : along which costs at one accuracy are measured, too
+    """
+
+    name: str
+    label: str
+    printed: Mapping[str, str]
+    stated: Mapping[str, StatedCosts]
     epsilons: Sequence[float]
+    axes: Sequence[Axis]
     perturbed: bool
 
+    def quote(self, method: str, cost: str) -> str:
+        """An entry, by its row and its column; nothing where the paper has no such row."""
+        if method not in self.printed:
+            return ""
+        return f"{self.printed[method]}, {COLUMNS[cost]}: {getattr(self.stated[method], cost)}"
+
     def problem(self, scale: Scale) -> dict[str, Any]:
-        """Perturbed: the paper's ten agents; otherwise two worlds with half of the agents each."""
-        if self.perturbed and not scale.quick:
-            return scale.garnet(10, heterogeneous=True)
-        size = {"copies": QUICK_COPIES[-1], **QUICK_SIZE} if scale.quick else {"copies": COPIES}
-        return {**scale.garnet(2, heterogeneous=True), "perturbation": 0.0, **UNCHANGED, **size}
+        """Perturbed: the paper's ten agents."""
+        return scale.garnet(10, heterogeneous=True) if self.perturbed and not scale.quick else two_worlds(scale)
 
     def cells(self, scale: Scale, *methods: str, kinds: Sequence[str] = ("plan", "promise")) -> list[Cell]:
         """Plans and what theorems promise, by accuracy."""
         epsilons = QUICK_EPSILONS if scale.quick else self.epsilons
         return [
             Cell(kind, {"problem": self.problem(scale), "method": method, "epsilon": e})
-            for method in methods or self.printed.rows
+            for method in methods or self.stated
             for kind in kinds
             for e in epsilons
         ]
 
+    def all_cells(self, scale: Scale) -> list[Cell]:
+        """By accuracy, and along the axes."""
+        return [*self.cells(scale), *(cell for axis in self.axes for cell in axis.cells(scale))]
+
     def rows(self, results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """What is stated beside what is measured, a row per method."""
-        parts = {method: rows_of(results, self.cells(scale, method)) for method in self.printed.rows}
-        return pd.DataFrame([self._row(method, part) for method, part in parts.items()])
+        """What is stated beside what is measured, a row per method, with the exponents along the axes."""
+        parts = {method: rows_of(results, self.cells(scale, method)) for method in self.stated}
+        rows = pd.DataFrame([self._row(method, part) for method, part in parts.items()])
+        for axis in self.axes:
+            plans = [rows_of(results, axis.cells(scale, method)) for method in self.stated]
+            for what, name in COSTS.items():
+                exponents = [round(laws.slope(*axis.against(part, what)), 2) for part in plans]
+                rows[f"exponent of {axis.symbol} in {name}"] = exponents
+        fewer = rows["exponent of N in samples"] < [c.agents - laws.CLEARLY_SMALLER for c in self.stated.values()]
+        words = fewer.map({True: "fewer than stated", False: "as stated"})
+        return rows.assign(**{"samples with many agents are": words})
 
     def _row(self, method: str, results: pd.DataFrame) -> dict[str, str | int | float]:
-        stated, plans = self.printed.rows[method], results[results["kind"] == "plan"]
+        stated, plans = self.stated[method], results[results["kind"] == "plan"]
         x, every = against_accuracy(plans, "rounds")[0], plans["epsilon"].to_numpy(float)
         T, H, n = (plans[cost].to_numpy(float) for cost in COSTS)
         promise = results[results["kind"] == "promise"]["rounds"].to_numpy(float)
@@ -219,97 +270,70 @@ class CostTable:
         return ChartRows([self.charts(results, scale)], notes=[note(scale)], panel=COST_PANEL, share="none")
 
     def claims(self) -> tuple[Claim, ...]:
-        """How costs grow with the accuracy."""
+        """How costs grow with the accuracy, and that they grow no faster than stated along the axes."""
 
         def claim(
-            name: str,
-            text: str,
-            statistic: str,
-            measure: laws.Measure,
-            what: str = "rounds",
-            source: str = self.printed.label,
-            **more: Any,
+            name: str, text: str, statistic: str, measure: laws.Measure, what: str = "rounds", **more: Any
         ) -> Claim:
             method = name.partition("-")[0]
             return Claim(
                 f"{self.name}-{name}",
                 text,
-                source,
-                statistic,
-                lambda scale: self.cells(scale, method, kinds=("plan",)),
-                lambda results: measure(*against_accuracy(results, what)),
+                statistic=statistic,
+                cells=lambda scale: self.cells(scale, method, kinds=("plan",)),
+                measure=lambda results: measure(*against_accuracy(results, what)),
                 panel=f"{self.name}: {COST_PANELS[0]}",
-                **more,
+                **{"source": self.label, "quote": self.quote(method, what), **more},
             )
 
-        larger, logarithm = laws.CLEARLY_LARGER, laws.residual_ratio(laws.logarithm, laws.power)
-        ratio = "residual of the logarithm over that of the power; root mean square in T"
+        def within(exponent: float) -> dict[str, Any]:
+            return {"at_least": exponent - laws.CLEARLY_LARGER, "at_most": exponent + laws.CLEARLY_LARGER}
+
         last = ("exponent of 1/ε in T; over the smaller half of the accuracies", laws.final_slope)
         steps = ("exponent of 1/ε in H; the local updates of the plan", laws.slope, "local_steps")
-        law = {"quote": self.printed.quote("fedlsa", "rounds")}
-        if not self.perturbed:
-            law = {
-                "quote": r"Importantly, the number of communications $T$ required to achieve precision $\varepsilon^2$ "
-                r"scales as $\varepsilon^{-1}$",
-                "source": "After cor:sample_complexity_lsa",
-            }
-        both = (
+        power = (
+            "residual of the power over that of the logarithm; root mean square in T",
+            laws.residual_ratio(laws.power, laws.logarithm),
+        )
+        law: dict[str, Any] = {} if self.perturbed else SENTENCE
+        found = [
             claim(
                 "fedlsa-power",
                 "FedLSA's communications grow like 1/ε, up to a logarithm",
                 *last,
-                at_least=0.9,
-                at_most=1.0 + larger,
-                quote=self.printed.quote("fedlsa", "rounds"),
+                **within(1.0) | {"at_least": 0.9},
             ),
-            claim(
-                "fedlsa-law",
-                "FedLSA's communications follow a power, no logarithm",
-                "residual of the power over that of the logarithm; root mean square in T",
-                laws.residual_ratio(laws.power, laws.logarithm),
-                at_most=1.0,
-                **law,
-            ),
-            claim(
-                "scafflsa-power",
-                "SCAFFLSA's grow far more slowly than 1/ε",
-                *last,
-                at_most=0.5,
-                quote=self.printed.quote("scafflsa", "rounds"),
-            ),
+            claim("fedlsa-law", "FedLSA's communications follow a power, no logarithm", *power, at_most=1.0, **law),
+            claim("scafflsa-power", "SCAFFLSA's grow far more slowly than 1/ε", *last, at_most=0.5),
             claim(
                 "scaffnew-power",
                 "Scaffnew needs fewer communications than its row says: far fewer than 1/ε",
                 *last,
                 at_most=0.5,
+                quote="",
             ),
-            claim(
-                "fedlsa-local",
-                "FedLSA's local updates grow like 1/ε",
-                *steps,
-                at_least=1.0 - larger,
-                at_most=1.0 + larger,
-                quote=self.printed.quote("fedlsa", "local_steps"),
-            ),
-            claim(
-                "scafflsa-local",
-                "SCAFFLSA's local updates grow like 1/ε²",
-                *steps,
-                at_least=2.0 - larger,
-                at_most=2.0 + larger,
-                quote=self.printed.quote("scafflsa", "local_steps"),
-            ),
-        )
-        if self.perturbed:  # four accuracies do not tell a logarithm from a power of 0.2
-            return both
-        only = r"the total number of communications depends only logarithmically on the precision $\varepsilon$"
-        after = "After cor:iteration-complexity-fed-lsa-constant"
-        grow = "communications grow like log 1/ε"
-        return (
-            *both,
-            claim("scafflsa-law", f"SCAFFLSA's {grow}", ratio, logarithm, at_most=1.0, quote=only, source=after),
-            claim("scaffnew-law", f"Scaffnew's {grow}, too", ratio, logarithm, at_most=1.0),
-        )
+            claim("fedlsa-local", "FedLSA's local updates grow like 1/ε", *steps, **within(1.0)),
+            claim("scafflsa-local", "SCAFFLSA's local updates grow like 1/ε²", *steps, **within(2.0)),
+        ]
+        if not self.perturbed:  # four accuracies do not tell a logarithm from a power of 0.2
+            logarithm = (
+                "residual of the logarithm over that of the power; root mean square in T",
+                laws.residual_ratio(laws.logarithm, laws.power),
+            )
+            only = r"the total number of communications depends only logarithmically on the precision $\varepsilon$"
+            after = "After cor:iteration-complexity-fed-lsa-constant"
+            grow = "communications grow like log 1/ε"
+            found += [
+                claim("scafflsa-law", f"SCAFFLSA's {grow}", *logarithm, at_most=1.0, quote=only, source=after),
+                claim("scaffnew-law", f"Scaffnew's {grow}, too", *logarithm, at_most=1.0, quote=""),
+            ]
+        for axis in self.axes[1:]:
+            for method in ("fedlsa", "scafflsa"):
+                text = f"{NAMES[method]}'s communications grow no faster than the square of {axis.symbol}"
+                most = 2.0 + laws.CLEARLY_SMALLER
+                name = f"{self.name}-{method}-{axis.name}"
+                found.append(axis.claim(name, text, self, method, "rounds", at_most=most))
+        return tuple(found)
 
 
 def against_accuracy(plans: pd.DataFrame, what: str) -> tuple[Floats, Floats]:
@@ -325,5 +349,30 @@ def note(scale: Scale) -> str:
     )
 
 
-LSA = CostTable("table1", PRINTED_LSA, tuple(0.2 / 2**k for k in range(8)), perturbed=False)
-TD = CostTable("table2", PRINTED_TD, (0.1, 0.025, 0.00625, 0.0015625), perturbed=True)
+LSA = CostTable(
+    "table1",
+    "tab:summary-of-results",
+    NAMES,
+    _stated(
+        "a^2",
+        StatedCosts(
+            _order("1", r"a\varepsilon"),
+            _order("1", r"a\varepsilon", logarithm=False),
+            _order("1", r"a^2\varepsilon^2"),
+            1.0,
+            0.0,
+        ),
+    ),
+    tuple(0.2 / 2**k for k in range(8)),
+    (N, A),
+    perturbed=False,
+)
+TD = CostTable(
+    "table2",
+    "tab:summary-of-results-TD",
+    {"fedlsa": "FedTD", "scafflsa": "SCAFFTD"},
+    _stated(r"(1-\gamma)^2\nu^2", StatedCosts(NO_ROW, NO_ROW, NO_ROW, 1.0, 0.0)),
+    (0.1, 0.025, 0.00625, 0.0015625),
+    (N, GAMMA, NU),
+    perturbed=True,
+)

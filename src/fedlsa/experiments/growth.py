@@ -1,13 +1,7 @@
-"""How costs grow with the number of agents, with 1/a, and in TD learning with 1/(1 - gamma) and 1/nu; both tables.
-
-All of it at one accuracy, on the first table's instance: copies of its agents change N alone, a smaller first feature
-changes a and nu, and another discount changes 1 - gamma (and theta_star with it).
-"""
+"""What an accuracy costs: the paper's two complexity tables, and the example behind Scaffnew's lower bound."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -15,26 +9,24 @@ import xarray as xr
 
 from .. import theory
 from ..algorithms import Scaffnew
-from ..checks import Floats
 from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line, method_line
-from . import claim_statistics as laws
 from .cells import Cell, computes, rows_of
 from .claim_statistics import slope
 from .computations import How, Settings, scalars
 from .cost_tables import (
+    BY_AGENTS,
     COST_PANEL,
     COST_PANELS,
-    COSTS,
+    GAMMA,
     LSA,
     NAMES,
     NO_PROMISE,
-    QUICK_COPIES,
-    QUICK_EPSILONS,
+    NU,
     RULE,
     TD,
     TITLES,
-    CostTable,
+    N,
     note,
 )
 from .counterexamples import no_speed_up_example
@@ -108,105 +100,6 @@ CLAIMS = (
 )
 
 
-EPSILON = 0.025
-BY_AGENTS = "samples by N"  # a chart
-
-
-@dataclass(frozen=True)
-class Axis:
-    """What grows. symbol : in headings; setting, values : of the problem (quick ones are fewer); x : of plans."""
-
-    name: str
-    symbol: str
-    setting: str
-    x: Callable[[pd.DataFrame], pd.Series]
-    values: Sequence[float]
-    quick: Sequence[float]
-
-    def cells(self, scale: Scale, *methods: str) -> list[Cell]:
-        """Plans of the methods at one accuracy, along the axis."""
-        settings = {"epsilon": QUICK_EPSILONS[0] if scale.quick else EPSILON}
-        return [
-            Cell("plan", {"problem": {**LSA.problem(scale), self.setting: value}, "method": method, **settings})
-            for method in methods or TITLES
-            for value in (self.quick if scale.quick else self.values)
-        ]
-
-    def against(self, plans: pd.DataFrame, what: str) -> tuple[Floats, Floats]:
-        """What grows and a cost of one method."""
-        return self.x(plans).to_numpy(float), plans[what].to_numpy(float)
-
-    def exponent_claim(
-        self, name: str, text: str, source: str, method: str, what: str, table: str = "table1", **more: Any
-    ) -> Claim:
-        """On the exponent with which a cost of a method grows."""
-        cost = {"rounds": "communications", "samples": "observations per agent"}[what]
-        return Claim(
-            name,
-            text,
-            source,
-            f"exponent of {self.symbol} in the {cost}; at one accuracy",
-            lambda scale: self.cells(scale, method),
-            lambda results: laws.slope(*self.against(results, what)),
-            panel=f"table1: {BY_AGENTS}" if self.name == "agents" else f"{table}: {COST_PANELS[0]}",
-            **more,
-        )
-
-
-FACTORS, QUICK_FACTORS = (1, 0.5, 0.25), (1, 0.25)  # of the first feature
-N = Axis("agents", "N", "copies", lambda plans: plans["agents"] * plans["copies"], (1, 2, 5, 20, 50), QUICK_COPIES)
-A = Axis("a", "1/a", "first_feature", lambda plans: 1 / plans["a"], FACTORS, QUICK_FACTORS)
-NU = Axis("nu", "1/\u03bd", "first_feature", lambda plans: 1 / plans["nu"], FACTORS, QUICK_FACTORS)
-DISCOUNTS, QUICK_DISCOUNTS = (0.8, 0.9, 0.95, 0.98), (0.8, 0.95)
-GAMMA = Axis(
-    "discount", "1/(1\u2212\u03b3)", "discount", lambda plans: 1 / (1 - plans["discount"]), DISCOUNTS, QUICK_DISCOUNTS
-)
-
-
-@dataclass(frozen=True)
-class Growth:
-    """A table of costs with exponents along some axes."""
-
-    table: CostTable
-    axes: Sequence[Axis]
-
-    def cells(self, scale: Scale) -> list[Cell]:
-        return [*self.table.cells(scale), *(cell for axis in self.axes for cell in axis.cells(scale))]
-
-    def rows(self, results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """The table's rows, each with the exponents."""
-        rows, stated = self.table.rows(results, scale), self.table.printed.rows
-        for axis in self.axes:
-            plans = [rows_of(results, axis.cells(scale, method)) for method in stated]
-            for what, name in COSTS.items():
-                exponents = [round(laws.slope(*axis.against(part, what)), 2) for part in plans]
-                rows[f"exponent of {axis.symbol} in {name}"] = exponents
-        fewer = rows["exponent of N in samples"] < [c.agents - laws.CLEARLY_SMALLER for c in stated.values()]
-        return rows.assign(
-            **{"samples with many agents are": fewer.map({True: "fewer than stated", False: "as stated"})}
-        )
-
-    def claims(self) -> tuple[Claim, ...]:
-        """Costs grow no faster than stated along the axes."""
-        return tuple(
-            axis.exponent_claim(
-                f"{self.table.name}-{method}-{axis.name}",
-                f"{NAMES[method]}'s communications grow no faster than the square of {axis.symbol}",
-                self.table.printed.label,
-                method,
-                "rounds",
-                self.table.name,
-                at_most=2.0 + laws.CLEARLY_SMALLER,
-                quote=self.table.printed.quote(method, "rounds"),
-            )
-            for axis in self.axes[1:]
-            for method in ("fedlsa", "scafflsa")
-        )
-
-
-LSA_GROWTH, TD_GROWTH = Growth(LSA, (N, A)), Growth(TD, (N, GAMMA, NU))
-
-
 def draw_speed_up(results: pd.DataFrame, scale: Scale) -> ChartRows:
     """Communications and samples against the accuracy, and samples against the number of agents."""
     along = {name: rows_of(results, N.cells(scale, method)) for method, name in NAMES.items()}
@@ -218,16 +111,15 @@ def draw_speed_up(results: pd.DataFrame, scale: Scale) -> ChartRows:
     return ChartRows([[*LSA.charts(results, scale), last]], notes=[more], panel=COST_PANEL, share="none")
 
 
-def _speed_up_claim(method: str, text: str, source: str = LSA.printed.label, **more: Any) -> Claim:
-    bounds: dict[str, Any] = {"at_least": -1.2, "at_most": -0.8}
-    return N.exponent_claim(f"speed-up-{method}", text, source, method, "samples", **bounds, **more)
+def _speed_up_claim(method: str, text: str, **more: Any) -> Claim:
+    return N.claim(f"speed-up-{method}", text, LSA, method, "samples", at_least=-1.2, at_most=-0.8, **more)
 
 
 EXPERIMENTS = (
     Experiment(
         "table1",
         "What an accuracy costs: communications, local updates and samples of each method",
-        (LSA.printed.label, "thm:no-speed-up-proxskip"),
+        (LSA.label, "thm:no-speed-up-proxskip"),
         (
             Picture(
                 "table1",
@@ -244,33 +136,30 @@ EXPERIMENTS = (
                 f"Stated and measured costs of an accuracy ε; measured: {RULE}. Exponents of N and 1/a: at one "
                 "accuracy; $a$, the least eigenvalue of the symmetric part of an agent's matrix, is lowered by a "
                 "smaller first feature.",
-                LSA_GROWTH.cells,
-                LSA_GROWTH.rows,
+                LSA.all_cells,
+                LSA.rows,
                 NO_PROMISE,
             ),
         ),
         (
             *LSA.claims(),
-            *LSA_GROWTH.claims(),
             _speed_up_claim(
                 "synchronous",
                 f"{TITLES['synchronous']}: its samples fall like 1/N, where the table's row of earlier work has N²",
-                "cor:sample_compl_h_1_proof",
+                source="cor:sample_compl_h_1_proof",
                 quote=r"$T = \mathcal{O}(\frac{\tilde v_{\mathrm{heter}}\vee\bar\sigma_\varepsilon}{Na^2\varepsilon^2}"
                 r"\log\frac{\Vert\theta_0-\theta_\star\Vert}{\varepsilon})$",
             ),
-            _speed_up_claim("fedlsa", "FedLSA's samples fall like 1/N", quote=LSA.printed.quote("fedlsa", "samples")),
-            _speed_up_claim(
-                "scafflsa", "SCAFFLSA's samples fall like 1/N", quote=LSA.printed.quote("scafflsa", "samples")
-            ),
-            _speed_up_claim("scaffnew", "Scaffnew's samples fall like 1/N, which its row does not say"),
+            _speed_up_claim("fedlsa", "FedLSA's samples fall like 1/N"),
+            _speed_up_claim("scafflsa", "SCAFFLSA's samples fall like 1/N"),
+            _speed_up_claim("scaffnew", "Scaffnew's samples fall like 1/N, which its row does not say", quote=""),
             *CLAIMS,
         ),
     ),
     Experiment(
         "table2",
         "What an accuracy costs in federated TD learning",
-        (TD.printed.label,),
+        (TD.label,),
         (
             Picture(
                 "table2",
@@ -286,11 +175,11 @@ EXPERIMENTS = (
                 f"Stated and measured costs, federated TD(0); measured: {RULE}. Exponents of N, {GAMMA.symbol} and "
                 f"{NU.symbol}: at one accuracy on the first table's instance, for other discounts and with a smaller "
                 "first feature.",
-                TD_GROWTH.cells,
-                TD_GROWTH.rows,
+                TD.all_cells,
+                TD.rows,
                 NO_PROMISE,
             ),
         ),
-        (*TD.claims(), *TD_GROWTH.claims()),
+        TD.claims(),
     ),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,78 +19,6 @@ from .claim_statistics import LEVEL, least_p_value, slope
 from .computations import problem, updates
 from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
 from .paper_curves import setting_word
-
-# The error in the long run against the number of agents, as charts: exact lines, simulated marks, the slope of 1/N.
-
-APART = 1.07  # marks of two methods at one N stand beside each other
-ABOVE = math.sqrt(10)  # times the second step size's line: there the slope to compare with stands
-EXACT_ONLY = "exact only"
-
-
-def speed_up_charts(results: pd.DataFrame, step_sizes: Sequence[float], simulated: Sequence[int]) -> list[list[Chart]]:
-    """A row for each setting, a column for each number of local steps; colour : step size, dashed : FedLSA.
-
-    simulated : the numbers of agents at which there is a mark, hollow where a simulation would take too long
-    """
-    rows: list[list[Chart]] = []
-    for heterogeneous, row in results.groupby("heterogeneous", sort=False):
-        rows.append([])
-        for H, panel in row.groupby("local_steps", sort=False):
-            parts = panel.groupby(["method", "step_size"], sort=False)
-            lines = [_lines(part, theme.SEQUENCE[step_sizes.index(eta)], simulated) for (_, eta), part in parts]
-            exact = lines[1][0]
-            middle, ends = len(exact.x) // 2, exact.x[[0, -1]]
-            slope = ABOVE * float(exact.y[middle] * exact.x[middle]) / ends
-            guide = Line(ends, slope, "falls like 1/N", theme.OTHERS[3], "guide")
-            title = _title(heterogeneous, H)
-            drawn = [line for part in lines for line in part]
-            rows[-1].append(Chart([*drawn, guide], "agents N", "stationary MSE", title, x_scale="log"))
-    exact_only = any(line.marker == "diamond" and len(line.x) for row in rows for chart in row for line in chart.lines)
-    colours = {eta: theme.SEQUENCE[step_sizes.index(eta)] for eta in results["step_size"].unique()}
-    rows[0][0] = replace(rows[0][0], lines=[*_legend(colours, exact_only), *rows[0][0].lines])
-    return rows
-
-
-def _title(heterogeneous: bool, local_steps: int) -> str:
-    return f"{setting_word(heterogeneous)}, H = {local_steps}"
-
-
-def _lines(results: pd.DataFrame, colour: str, simulated: Sequence[int]) -> list[Line]:
-    """One method with one step size: exact limits, with gaps where there is none, and marks."""
-    limits, method = results[results["kind"] == "limit"], results["method"].iloc[0]
-    numbers, mse = limits["agents"].to_numpy(float), limits["mse"].to_numpy()
-    mse = np.where(np.isfinite(mse), mse, np.nan)
-    runs = results[results["kind"] == "simulate"].set_index("agents")["result"]
-    ends = {agents: run["squared_error"].values[:, -1] for agents, run in runs.items()}
-    marked = np.isin(numbers, simulated) & np.isfinite(mse)
-    run = [n for n in numbers[marked] if n in ends]
-    exact_only = marked & ~np.isin(numbers, run)
-    mean = np.array([ends[n].mean() for n in run])
-    name = f"{METHODS[method].__name__}, η = {results['step_size'].iloc[0]:g}"
-    error = np.array([ends[n].std(ddof=1) / math.sqrt(len(ends[n])) if len(ends[n]) > 1 else 0.0 for n in run])
-    if method == "fedlsa":
-        exact, marker, shift = Line(numbers, mse, "", colour, "prediction", name=name), "circle", 1 / APART
-    else:  # wide and light, so that a dashed line on top of it is seen
-        exact, marker, shift = Line(numbers, mse, "", theme.shade(colour, 2), width=2.8, name=name), "square", APART
-    return [
-        exact,
-        Line(
-            shift * np.array(run), mean, "", colour, "marks", None, error, marker=marker, size=3.2, name=f"{name}, runs"
-        ),
-        Line(numbers[exact_only], mse[exact_only], "", colour, "samples", marker="diamond", size=4.0),
-    ]
-
-
-def _legend(colours: dict[float, str], exact_only: bool) -> list[Line]:
-    """Lines without points: step sizes by colour, methods by line and mark."""
-    none = np.empty(0)
-    steps = [Line(none, none, f"η = {eta:g}", colour, width=3.0) for eta, colour in colours.items()]
-    kinds = [
-        Line(none, none, "SCAFFLSA", theme.shade(theme.SOFT, 2), marker="square", width=2.8, size=4.0),
-        Line(none, none, "FedLSA", role="prediction", marker="circle", size=4.0),
-    ]
-    return steps + kinds + [Line(none, none, EXACT_ONLY, role="samples", marker="diamond", size=4.0)] * exact_only
-
 
 AGENTS, SIMULATED = (1, 3, 10, 30, 100, 300, 1000), (1, 10, 100, 1000)
 STEP_SIZES, LOCAL_STEPS = (0.001, 0.01, 0.1, 1.0), (1, 10, 100)
@@ -116,6 +44,65 @@ LOST = (
     "However, when agents are heterogeneous and the number of local updates increases, FedLSA loses the speed-up due "
     "to large bias"
 )
+APART = 1.07  # marks of two methods at one N stand beside each other
+ABOVE = math.sqrt(10)  # times the second step size's line: there the slope to compare with stands
+
+
+def _title(heterogeneous: bool, local_steps: int) -> str:
+    return f"{setting_word(heterogeneous)}, H = {local_steps}"
+
+
+def _colour(step_size: float) -> str:
+    return theme.SEQUENCE[STEP_SIZES.index(step_size)]
+
+
+def _chart(results: pd.DataFrame) -> Chart:
+    """One setting with one number of local steps."""
+    parts = [_lines(part) for _, part in results.groupby(["method", "step_size"], sort=False)]
+    exact, place = parts[1][0], results.iloc[0]
+    middle, ends = len(exact.x) // 2, exact.x[[0, -1]]
+    slope = ABOVE * float(exact.y[middle] * exact.x[middle]) / ends
+    guide = Line(ends, slope, "falls like 1/N", theme.OTHERS[3], "guide")
+    title = _title(place["heterogeneous"], place["local_steps"])
+    return Chart([*itertools.chain(*parts), guide], "agents N", "stationary MSE", title, x_scale="log")
+
+
+def _lines(results: pd.DataFrame) -> list[Line]:
+    """One method with one step size: exact limits, with gaps where there is none, and marks, hollow where a simulation
+    would take too long."""
+    limits, (method, step_size) = results[results["kind"] == "limit"], results.iloc[0][["method", "step_size"]]
+    numbers, mse, colour = limits["agents"].to_numpy(float), limits["mse"].to_numpy(), _colour(step_size)
+    mse = np.where(np.isfinite(mse), mse, np.nan)
+    runs = results[results["kind"] == "simulate"].set_index("agents")["result"]
+    ends = {agents: run["squared_error"].values[:, -1] for agents, run in runs.items()}
+    marked = np.isin(numbers, SIMULATED) & np.isfinite(mse)
+    run = [n for n in numbers[marked] if n in ends]
+    exact_only = marked & ~np.isin(numbers, run)
+    mean = np.array([ends[n].mean() for n in run])
+    name = f"{METHODS[method].__name__}, η = {step_size:g}"
+    error = np.array([ends[n].std(ddof=1) / math.sqrt(len(ends[n])) if len(ends[n]) > 1 else 0.0 for n in run])
+    if method == "fedlsa":
+        exact, marker, shift = Line(numbers, mse, "", colour, "prediction", name=name), "circle", 1 / APART
+    else:  # wide and light, so that a dashed line on top of it is seen
+        exact, marker, shift = Line(numbers, mse, "", theme.shade(colour, 2), width=2.8, name=name), "square", APART
+    return [
+        exact,
+        Line(
+            shift * np.array(run), mean, "", colour, "marks", None, error, marker=marker, size=3.2, name=f"{name}, runs"
+        ),
+        Line(numbers[exact_only], mse[exact_only], "", colour, "samples", marker="diamond", size=4.0),
+    ]
+
+
+def _legend(step_sizes: Iterable[float], exact_only: bool) -> list[Line]:
+    """Lines without points: step sizes by colour, methods by line and mark."""
+    none = np.empty(0)
+    steps = [Line(none, none, f"η = {eta:g}", _colour(eta), width=3.0) for eta in step_sizes]
+    kinds = [
+        Line(none, none, "SCAFFLSA", theme.shade(theme.SOFT, 2), marker="square", width=2.8, size=4.0),
+        Line(none, none, "FedLSA", role="prediction", marker="circle", size=4.0),
+    ]
+    return steps + kinds + [Line(none, none, "exact only", role="samples", marker="diamond", size=4.0)] * exact_only
 
 
 @functools.cache
@@ -169,10 +156,16 @@ def all_cells(scale: Scale) -> list[Cell]:
 
 
 def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
-    """The figure from what is stored; settings without a limit are named in the note."""
-    charts = speed_up_charts(results, STEP_SIZES, SIMULATED)
+    """A row for each setting, a column for each number of local steps; colour : step size, dashed : FedLSA.
+
+    Settings without a limit are named in the note.
+    """
+    settings = results.groupby("heterogeneous", sort=False)
+    rows = [[_chart(panel) for _, panel in row.groupby("local_steps", sort=False)] for _, row in settings]
+    exact_only = any(line.marker == "diamond" and len(line.x) for row in rows for chart in row for line in chart.lines)
+    rows[0][0] = replace(rows[0][0], lines=[*_legend(results["step_size"].unique(), exact_only), *rows[0][0].lines])
     more = " For each N it is another one." if scale.preset == "authors" else ""
-    if any(line.label == EXACT_ONLY for line in charts[0][0].lines):
+    if exact_only:
         more += f"\n◇: no simulation, which would take more than {'10⁷' if scale.quick else '10⁹'} updates."
     endless = results[(results["kind"] == "limit") & ~np.isfinite(results["mse"])]
     unstable = {
@@ -181,7 +174,7 @@ def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
     if unstable:
         more += "\nLines end where there is no limit (unstable): " + "; ".join(unstable) + "."
     note = NOTE.format(seeds=runs(scale), preset=scale.preset, fewest=FEWEST_ROUNDS, more=more)
-    return ChartRows(charts, notes=[note], panel=(2.35, 2.1), share="all")
+    return ChartRows(rows, notes=[note], panel=(2.35, 2.1), share="all")
 
 
 def _from_both_environments(test: Callable[[Cell], bool]) -> Cells:
@@ -198,16 +191,6 @@ def _slopes(results: pd.DataFrame, what: str) -> Sequence[float]:
 def furthest_slope(results: pd.DataFrame) -> float:
     """The slope of the MSE furthest from -1."""
     return max(_slopes(results, "mse"), key=lambda s: abs(s + 1))
-
-
-def _largest_limit(scale: Scale) -> list[Cell]:
-    place: dict[str, Any] = {"heterogeneous": True, "local_steps": 100, "method": "fedlsa", "step_size": 0.1}
-    return [scale.cell("limit", agents=(QUICK_AGENTS if scale.quick else AGENTS)[-1], **place)]
-
-
-def speed_up_ends(results: pd.DataFrame) -> float:
-    """N at which FedLSA's noise has fallen to its drift, from the limit at one N."""
-    return float((results["agents"] * results["noise"] / results["drift"]).iloc[0])
 
 
 def _tenfold(scale: Scale) -> list[Cell]:
@@ -298,8 +281,17 @@ EXPERIMENT = Experiment(
             SOURCE,
             "agents at which FedLSA's noise has fallen to its drift; the noise falls like 1/N, heterogeneous, "
             "H = 100, step size 0.1, from the exact limit at the largest N",
-            _largest_limit,
-            speed_up_ends,
+            lambda scale: [
+                scale.cell(
+                    "limit",
+                    (QUICK_AGENTS if scale.quick else AGENTS)[-1],
+                    True,
+                    method="fedlsa",
+                    step_size=0.1,
+                    local_steps=100,
+                )
+            ],
+            lambda results: float((results["agents"] * results["noise"] / results["drift"]).iloc[0]),
             at_most=1000.0,
             quote=LOST,
             panel="fig2: heterogeneous, H = 100",

@@ -192,11 +192,6 @@ def bias_off(results: pd.DataFrame) -> float:
     return float(np.max(found))
 
 
-def _stalled(scale: Scale) -> list[Cell]:
-    place: dict[str, Any] = {"method": "fedlsa", "heterogeneous": True, "step_size": 0.1, "local_steps": 1000}
-    return [scale.cell("limit", agents=scale.agents[-1], **place)]
-
-
 def _long_runs(scale: Scale) -> list[Cell]:
     """SCAFFLSA's exact moments at the end of a run so long that no start is remembered."""
     place: dict[str, Any] = {"agents": 10, "heterogeneous": True, "method": "scafflsa", "step_size": 0.1}
@@ -229,7 +224,9 @@ MAIN = Experiment(
             f"{SOURCE}; th:2nd_moment_no_cv",
             "share of the drift ||bias||^2 in FedLSA's stationary MSE; exact, heterogeneous, N = 100 (quick: 10), "
             "H = 1000, step size 0.1",
-            _stalled,
+            lambda scale: [
+                scale.cell("limit", scale.agents[-1], True, method="fedlsa", step_size=0.1, local_steps=1000)
+            ],
             _share("drift"),
             0.5,
             1.0,
