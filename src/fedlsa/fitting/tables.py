@@ -54,8 +54,8 @@ def as_numbers(site: str, column: str, values: Any, start: int = 0) -> Floats:
                 raise TypeError
             out[i] = np.nan if lacks else float(entry)
         except (TypeError, ValueError, OverflowError):
-            kind: Any = getattr(values, "type", None)  # of Arrow
-            kind = kind.value_type if hasattr(values, "dictionary_decode") else kind
+            is_dictionary = hasattr(values, "dictionary_decode")  # of Arrow
+            kind = values.type.value_type if is_dictionary else getattr(values, "type", None)
             got = show_value(given[i] if isinstance(entry, int) else entry)
             raise not_a_number(site, column, got if kind is None else f"{got} ({kind})", start + i) from None
     return out
