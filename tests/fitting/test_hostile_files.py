@@ -11,6 +11,8 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import fedlsa as fl
@@ -271,6 +273,14 @@ def test_numbers_of_any_type_are_numbers_and_what_is_none_is_refused(case):
         np.testing.assert_allclose(fitted([table], "y ~ x + z").theta, EXPECTED, rtol=1e-10)
     else:
         assert f"column 'z' {said}" in refusal([table], "y ~ x + z")
+
+
+@pytest.mark.parametrize("task", [fl.Regression("y ~ z"), fl.Regression("y", columns=["z"])])
+def test_times_of_day_with_nanoseconds_are_refused(tmp_path, task):
+    times = pa.array([None, *range(1, 60)], pa.time64("ns"))
+    pq.write_table(pa.table({"z": times, "y": np.arange(60.0)}), tmp_path / "a.parquet")
+    with pytest.raises(SiteDataError, match="'z' must hold values that Python has; Value 1 has non-zero nanoseconds"):
+        fl.fit([tmp_path / "a.parquet"], task)
 
 
 def test_integers_of_128_bits_are_numbers():

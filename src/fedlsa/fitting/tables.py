@@ -39,7 +39,7 @@ def as_numbers(site: str, column: str, values: Any, start: int = 0) -> Floats:
 
     start : where its first row stands
     """
-    given = plain_array(values)
+    given = plain_array(site, column, values)
     if given.dtype.kind in "fiub" and given.ndim == 1:
         with np.errstate(over="ignore"):  # beyond float64 is infinite, which is refused later
             return given.astype(np.float64, copy=False)
@@ -65,7 +65,7 @@ def as_labels(site: str, column: str, values: Any) -> NDArray[Any]:
     """A column of anything as labels, (n,), which stay what they are; lists and structures are refused."""
     from pandas.api.types import infer_dtype
 
-    given = plain_array(values, True)
+    given = plain_array(site, column, values, True)
     nested = [given[0].tolist()] if given.ndim > 1 and len(given) else []
     if given.dtype.kind == "O" and infer_dtype(given) == "mixed":  # neither text nor numbers nor dates alone
         nested = [v for v in given.tolist() if isinstance(v, (list, dict, set, np.ndarray))]
@@ -101,7 +101,7 @@ def show_value(value: Any) -> str:
     return checks.show(value) if isinstance(value, (str, bytes, list, dict, complex)) else str(value)
 
 
-def plain_array(values: Any, labels: bool = False) -> NDArray[Any]:
+def plain_array(site: str, column: str, values: Any, labels: bool = False) -> NDArray[Any]:
     """A column as an array; missing entries are NaN, NaT or None. labels : integers stay integers where some are
     missing, and all are then objects."""
     if isinstance(values, np.ma.MaskedArray):
@@ -115,12 +115,15 @@ def plain_array(values: Any, labels: bool = False) -> NDArray[Any]:
     nulls, dtype = getattr(values, "null_count", 0), getattr(values, "dtype", None)
     is_number = getattr(dtype, "is_float", bool)() or getattr(dtype, "is_integer", bool)() or hasattr(values, "type")
     too_wide = type(dtype).__name__ in ("Int128", "UInt128")  # for NumPy
-    if too_wide or ((nulls() if callable(nulls) else nulls) and (labels or not is_number)):
-        entries = values.to_pylist() if hasattr(values, "to_pylist") else values.to_list()
-        out = np.empty(len(entries), object)
-        out[:] = entries
-        return out
-    return np.asarray(values)  # which reads other missing values rightly
+    try:
+        if too_wide or ((nulls() if callable(nulls) else nulls) and (labels or not is_number)):
+            entries = values.to_pylist() if hasattr(values, "to_pylist") else values.to_list()
+            out = np.empty(len(entries), object)
+            out[:] = entries
+            return out
+        return np.asarray(values)  # which reads other missing values rightly
+    except ValueError as error:  # of Arrow: times of day with nanoseconds
+        raise SiteDataError(f"{site}: column {column!r} must hold values that Python has; {error}") from None
 
 
 def is_categorical(values: Any) -> bool:
