@@ -88,13 +88,13 @@ def test_the_largest_cells_are_handed_out_first():
             future.set_result(xr.Dataset())
             return future
 
-    limits = [QUICK.cell("limit", n, True, method="fedlsa", step_size=0.1, local_steps=3) for n in (10, 1000, 100)]
+    limits = [QUICK.cell("limit", n, True, method="scafflsa", step_size=0.1, local_steps=3) for n in (10, 1000, 100)]
     run = {"method": "scafflsa", "step_size": 0.1, "local_steps": 10, "rounds": 2000}
-    law = QUICK.cell("law", 100, True, **run)  # half a minute
+    law = QUICK.cell("law", 200, True, **run)
     plans = [QUICK.cell("plan", 2, True, method=m, epsilon=0.002) for m in ("scafflsa", "scaffnew")]
     cells, pool = [simulation(5), *limits, *plans, law, simulation(10**9)], Pool()
     done = list(LocalExecutor(pool=pool)(cells, lambda cell, share: None))
-    assert pool.submitted == (limits[1], cells[-1], law, plans[1], limits[2], limits[0], cells[0], plans[0])
+    assert pool.submitted == (cells[-1], limits[1], plans[1], law, limits[2], limits[0], cells[0], plans[0])
     assert {cell for cell, _ in done} == set(cells)
 
 

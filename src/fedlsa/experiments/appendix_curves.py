@@ -98,21 +98,18 @@ def _ratio_claim(
     name: str, text: str, heterogeneous: bool, methods: Sequence[str], statistic: str, quote: str, stuck: bool = False
 ) -> Claim:
     """On the errors with ten times the local steps; stuck : they do not fall any more, instead of falling."""
-    cells = _early(heterogeneous, methods)
-    bounds = {"at_least": 1.0} if stuck else {"at_most": 1.0}
     number = "MSE with ten times the local steps over that with H; exact, H = 1 to 1000, after 50 communications"
-    measure = _stuck if stuck else _faster
-    panel = f"local-steps-{setting_word(heterogeneous)}: {panel_title(heterogeneous, '{N}', 10_000)}"
+    bounds: dict[str, Any] = {"at_least": 1.0} if stuck else {"at_most": 1.0}
     return Claim(
         f"local-steps-{name}",
         text,
         MORE_STEPS,
         f"{number}, {statistic}",
-        cells,
-        measure,
+        _early(heterogeneous, methods),
+        _stuck if stuck else _faster,
         quote=quote,
-        panel=panel,
-        **bounds,  # type: ignore[arg-type]
+        panel=f"local-steps-{setting_word(heterogeneous)}: {panel_title(heterogeneous, '{N}', 10_000)}",
+        **bounds,
     )
 
 

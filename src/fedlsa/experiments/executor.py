@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import multiprocessing
 import os
@@ -135,28 +136,22 @@ def run(
     groups: Mapping[str, Iterable[Cell]], store: Store, executor: Executor, watch: Watch | None = None
 ) -> RunProgress:
     """Compute every cell of every group that the store lacks, the same cell once; groups : names and their cells."""
-    members = {name: list(dict.fromkeys(cells)) for name, cells in groups.items()}
-    belongs: dict[Cell, list[str]] = {}
-    for name, cells in members.items():
-        for cell in cells:
-            belongs.setdefault(cell, []).append(name)
-    missing = [cell for cell in belongs if not store.has(cell)]
-    progress = RunProgress({name: [0, len(cells)] for name, cells in members.items()}, dict.fromkeys(missing, 0.0))
-
-    def arrived(cell: Cell) -> None:
-        for name in belongs[cell]:
-            progress.groups[name][0] += 1
+    members = {name: dict.fromkeys(cells) for name, cells in groups.items()}
+    cells = dict.fromkeys(itertools.chain(*members.values()))
+    waiting = {cell: 0.0 for cell in cells if not store.has(cell)}
+    stored = {name: sum(cell not in waiting for cell in group) for name, group in members.items()}
+    progress = RunProgress({name: [stored[name], len(group)] for name, group in members.items()}, waiting)
 
     def tick(cell: Cell, share: float) -> None:
-        progress.current, progress.waiting[cell] = belongs[cell][0], share
+        progress.current = next(name for name, group in members.items() if cell in group)
+        progress.waiting[cell] = share
         if watch is not None:
             watch(progress)
 
-    for cell in belongs.keys() - progress.waiting.keys():
-        arrived(cell)
-    for cell, result in executor(missing, tick):
+    for cell, result in executor(list(waiting), tick):
         store[cell] = result
-        arrived(cell)
+        for name, group in members.items():
+            progress.groups[name][0] += cell in group
         del progress.waiting[cell]
         progress.computed += 1
         if watch is not None:

@@ -51,11 +51,6 @@ class Scale:
         """A cell of the paper's Garnet problem."""
         return Cell(kind, {"problem": self.garnet(agents, heterogeneous), **settings})
 
-    def others(self) -> list[Scale]:
-        """The other instances: Garnet problems with the seeds 1, 2, ..."""
-        seeds = range(1, self.instances + 1)
-        return [replace(self, quick=True, instances=0, garnet_seed=seed) for seed in seeds]
-
 
 Cells = Callable[[Scale], Iterable[Cell]]
 
@@ -157,9 +152,11 @@ class Claim:
         return picture, title
 
     def other_scales(self, scale: Scale) -> list[Scale]:
-        """The other instances on which it is decided: none if its cells are random, or the same on all of them."""
+        """The other instances on which it is decided, Garnet problems with the seeds 1, 2, ...: none if its cells are
+        random, or the same on all of them."""
+        others = [replace(scale, quick=True, instances=0, garnet_seed=seed) for seed in range(1, scale.instances + 1)]
         cells = self.cells(replace(scale, quick=True))
-        return scale.others() if all("problem" in c.settings and "seeds" not in c for c in cells) else []
+        return others if all("problem" in c.settings and "seeds" not in c for c in cells) else []
 
 
 @dataclass(frozen=True)
@@ -267,7 +264,7 @@ def interval(claim: Claim) -> str:
     """Where the number of a claim must lie for it to hold."""
     low, high = number(claim.at_least), number(claim.at_most)
     if math.isinf(claim.at_least):
-        return "any" if math.isinf(claim.at_most) else f"≤ {high}"
+        return f"≤ {high}"
     return f"≥ {low}" if math.isinf(claim.at_most) else f"{low} … {high}"
 
 

@@ -187,9 +187,8 @@ def stall(results: pd.DataFrame) -> float:
     return float(squared[-1].mean() / float(last["solutions_bias"]))
 
 
-def _claim(name: str, text: str, statistic: str, measure: Callable[[pd.DataFrame], float], **bounds: float) -> Claim:
-    panel = "one-shot: "
-    return Claim(f"one-shot-{name}", text, "", statistic, baseline_cells, measure, panel=panel, **bounds)  # type: ignore[arg-type]
+def _claim(name: str, text: str, statistic: str, measure: Callable[[pd.DataFrame], float], **bounds: Any) -> Claim:
+    return Claim(f"one-shot-{name}", text, "", statistic, baseline_cells, measure, panel="one-shot: ", **bounds)
 
 
 EXPERIMENT = Experiment(

@@ -102,12 +102,6 @@ def _skips(results: pd.DataFrame) -> pd.Series:
     return results["skip"].astype(object).fillna("")
 
 
-def _panels(scale: Scale) -> list[str]:
-    """Titles of the charts: against communications and against observations, one beside the other."""
-    every = grid(agents=QUICK_AGENTS if scale.quick else AGENTS, method=tuple(NAMES), axis=(0, 1))
-    return [_title(place["method"], place["agents"]) for place in every]
-
-
 def _title(method: str, agents: int) -> str:
     return f"{NAMES[method]}, N = {agents}"
 
@@ -183,12 +177,6 @@ def rows(results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     return pd.DataFrame(out)
 
 
-def _compared(scale: Scale) -> list[Cell]:
-    """The simulations that are compared with the exact i.i.d. error, and that."""
-    wanted = ("tau_mix", "theorem")
-    return [c for c in simulated_cells(scale) if c.kind == "exact" or c.columns.get("skip") in wanted]
-
-
 def inequivalence(results: pd.DataFrame) -> float:
     """The largest p-value of "the error is off the i.i.d. one by the margin or more" (two one-sided Student tests)."""
     found = []
@@ -244,7 +232,10 @@ EXPERIMENT = Experiment(
             "round.",
             simulated_cells,
             draw,
-            _panels,
+            lambda scale: [
+                _title(place["method"], place["agents"])  # against communications, and against observations
+                for place in grid(agents=QUICK_AGENTS if scale.quick else AGENTS, method=tuple(NAMES), axis=(0, 1))
+            ],
         ),
     ),
     (
@@ -265,7 +256,9 @@ EXPERIMENT = Experiment(
             f"p-value of a mean squared error that is off the i.i.d. one by {MARGIN:.0%} or more; {RUNS} runs or more "
             f"(quick: {QUICK_RUNS}), in the last half of the rounds, against the exact one (two one-sided Student "
             "tests of its logarithm), the largest over methods, N and both q; large where noise hides the answer",
-            _compared,
+            lambda scale: [
+                c for c in simulated_cells(scale) if {c.kind, c.columns.get("skip")} & {"exact", "tau_mix", "theorem"}
+            ],
             inequivalence,
             at_most=0.05,
             quote=r"with probability at least $1-\delta$ the results of algo:fed-lsa-markov are indistinguishable from "
