@@ -96,7 +96,7 @@ def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
     assert "≤ 5" in row
     assert "does not hold as stated" in out
     where = "hold on the instance of the paper's text"
-    assert out.splitlines()[-4:-1] == [
+    assert out.splitlines()[-5:-2] == [
         f"0 of 1 sentences of the paper {where}, 1 not as stated (false)",
         f"0 of 1 self-checks {where}; 1 FAILED",
         f"1 of 1 claims beyond the paper {where}",

@@ -66,7 +66,7 @@ def _longer(results: pd.DataFrame) -> Iterator[tuple[float, bool, bool, bool]]:
     with H by then; whether drift dominates in the limit, with H and with 10 H."""
     at = results.set_index(["agents", "method", "local_steps"])
     exact, ends = at[at["kind"] == "exact"], at[at["kind"] == "limit"]
-    biased = ends.index[ends["drift"] > ends["noise"]] if len(ends) else ends.index
+    biased = ends.index[ends["drift"] > ends["noise"]]
     for (agents, method, H), before in exact.iterrows():
         more = (agents, method, 10 * H)
         if more in exact.index:

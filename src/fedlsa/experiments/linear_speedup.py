@@ -18,7 +18,7 @@ from .cells import Cell
 from .claim_statistics import LEVEL, least_p_value, slope
 from .computations import problem, updates
 from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
-from .paper_curves import setting_word
+from .paper_curves import panel_title
 
 AGENTS, SIMULATED = (1, 3, 10, 30, 100, 300, 1000), (1, 10, 100, 1000)
 STEP_SIZES, LOCAL_STEPS = (0.001, 0.01, 0.1, 1.0), (1, 10, 100)
@@ -48,10 +48,6 @@ APART = 1.07  # marks of two methods at one N stand beside each other
 ABOVE = math.sqrt(10)  # times the second step size's line: there the slope to compare with stands
 
 
-def _title(heterogeneous: bool, local_steps: int) -> str:
-    return f"{setting_word(heterogeneous)}, H = {local_steps}"
-
-
 def _colour(step_size: float) -> str:
     return theme.SEQUENCE[STEP_SIZES.index(step_size)]
 
@@ -63,7 +59,7 @@ def _chart(results: pd.DataFrame) -> Chart:
     middle, ends = len(exact.x) // 2, exact.x[[0, -1]]
     slope = ABOVE * float(exact.y[middle] * exact.x[middle]) / ends
     guide = Line(ends, slope, "falls like 1/N", theme.OTHERS[3], "guide")
-    title = _title(place["heterogeneous"], place["local_steps"])
+    title = panel_title(place["heterogeneous"], local_steps=place["local_steps"])
     return Chart([*itertools.chain(*parts), guide], "agents N", "stationary MSE", title, x_scale="log")
 
 
@@ -169,7 +165,8 @@ def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
         more += f"\n◇: no simulation, which would take more than {'10⁷' if scale.quick else '10⁹'} updates."
     endless = results[(results["kind"] == "limit") & ~np.isfinite(results["mse"])]
     unstable = {
-        f"{r.method}, η = {r.step_size:g}, {_title(r.heterogeneous, r.local_steps)}": None for r in endless.itertuples()
+        f"{r.method}, η = {r.step_size:g}, {panel_title(r.heterogeneous, local_steps=r.local_steps)}": None
+        for r in endless.itertuples()
     }
     if unstable:
         more += "\nLines end where there is no limit (unstable): " + "; ".join(unstable) + "."
@@ -226,7 +223,7 @@ EXPERIMENT = Experiment(
             "and numbers of local steps H; dotted: a line that falls like 1/N.",
             all_cells,
             draw,
-            lambda scale: [_title(h, H) for h in (True, False) for H in _lengths(scale)],
+            lambda scale: [panel_title(h, local_steps=H) for h in (True, False) for H in _lengths(scale)],
         ),
     ),
     claims=(

@@ -44,9 +44,10 @@ def setting_word(heterogeneous: bool) -> str:
     return "heterogeneous" if heterogeneous else "homogeneous"
 
 
-def panel_title(heterogeneous: bool, agents: int | str, local_steps: int) -> str:
-    """A panel of error curves; agents "{N}" : the most of a run, in the reference of a claim."""
-    return f"{setting_word(heterogeneous)}, N = {agents}, H = {local_steps:,}"
+def panel_title(heterogeneous: bool, agents: int | str = "", local_steps: int = 0) -> str:
+    """A panel: its agents, and what is given of how many; agents "{N}" : the most of a run, as a claim refers to it."""
+    words = [setting_word(heterogeneous), agents and f"N = {agents}", local_steps and f"H = {local_steps:,}"]
+    return ", ".join(str(word) for word in words if word)
 
 
 def curves(

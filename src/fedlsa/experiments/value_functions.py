@@ -21,7 +21,7 @@ from ..problems import Problem, RankOne
 from .cells import Cell, computes
 from .computations import How, Settings, problem
 from .experiment import Claim, Experiment, Picture, Scale, Table, grid
-from .paper_curves import setting_word
+from .paper_curves import panel_title
 
 DRAWN = 10  # agents in a panel of the figure, a column each
 NOTE = (
@@ -85,15 +85,11 @@ def different_cells(scale: Scale) -> list[Cell]:
     return [cell for cell in all_cells(scale) if cell["heterogeneous"]]
 
 
-def _title(heterogeneous: bool, agents: int) -> str:
-    return f"{setting_word(heterogeneous)}, N = {agents}"
-
-
 def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
     """Marks per agent: own value error with theta_star, its own solution and the virtual MDP's."""
     charts = []
     for row in results.itertuples():
-        errors, title = row.result, _title(row.heterogeneous, row.agents)
+        errors, title = row.result, panel_title(row.heterogeneous, row.agents)
         root = {name: np.sqrt(error.values) for name, error in errors.items()}
         unit, overall = root["zero"], np.sqrt(errors["zero"].values.mean())
         agent = np.arange(1.0, len(unit) + 1)
@@ -127,7 +123,7 @@ def rows(results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         home, everywhere, shared = (errors[name].values for name in ("home", "everywhere", "shared"))
         out.append(
             {
-                "setting": _title(row.heterogeneous, row.agents),
+                "setting": panel_title(row.heterogeneous, row.agents),
                 "V itself": mean["zero"],
                 "theta_star": mean["shared"],
                 "virtual MDP": mean["virtual"],
@@ -148,7 +144,7 @@ def ratio(name: str, other: str) -> Callable[[pd.DataFrame], float]:
     return lambda results: float(np.max([float(e[name].mean() / e[other].mean()) for e in results["result"]]))
 
 
-DIFFERENT = f"values: {_title(True, DRAWN)}"
+DIFFERENT = f"values: {panel_title(True, DRAWN)}"
 EXPERIMENT = Experiment(
     "values",
     "What the shared value function represents",
@@ -160,7 +156,7 @@ EXPERIMENT = Experiment(
             "solution and that of the virtual MDP, in two worlds and in one.",
             lambda scale: [cell for cell in all_cells(scale) if cell["agents"] == DRAWN],
             draw,
-            lambda scale: [_title(True, DRAWN), _title(False, DRAWN)],
+            lambda scale: [panel_title(True, DRAWN), panel_title(False, DRAWN)],
         ),
     ),
     (
