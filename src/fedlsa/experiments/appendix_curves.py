@@ -38,9 +38,9 @@ def _lengths(name: str, step_size: float) -> tuple[Picture, ...]:
         curves(
             f"{name}-{setting_word(h)}",
             f"{CURVES} for H = 1 to 10,000 local steps, {setting_word(h)} agents, step size {step_size}.",
-            {"heterogeneous": (h,), "local_steps": MORE_LENGTHS, "step_size": (step_size,)},
-            rows="agents",
-            columns=("local_steps",),
+            step_size,
+            MORE_LENGTHS,
+            (h,),
         )
         for h in (True, False)
     )
@@ -233,7 +233,8 @@ WITHOUT_BIAS = Experiment(
         curves(
             f"debiased-{eta}",
             f"{CURVES}, with theta_t minus the limit bias, and plus it, as further estimators; step size {eta}.",
-            {"heterogeneous": (True, False), "local_steps": LENGTHS, "step_size": (eta,)},
+            eta,
+            LENGTHS,
             debiased=True,
         )
         for eta in (0.1, 0.01)

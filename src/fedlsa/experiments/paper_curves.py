@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,37 +53,36 @@ def panel_title(heterogeneous: bool, agents: int | str = "", local_steps: int = 
 def curves(
     name: str,
     caption: str,
-    axes: Mapping[str, Sequence[Any]],
-    *,
-    rows: str = "heterogeneous",
-    columns: Sequence[str] = ("agents", "local_steps"),
+    step_size: float,
+    lengths: Sequence[int],
+    settings: Sequence[bool] = (True, False),
     debiased: bool = False,
 ) -> Picture:
     """A figure of simulations and exact curves of both methods, with 10 and 100 agents (quick: 10).
 
-    axes : the other settings; rows, columns : what panels differ in; debiased : theta_t less, and plus, the bias
+    settings : heterogeneous agents or not, a row each, or else a row for each number of agents; lengths : local steps
+    debiased : theta_t less, and plus, the bias
     """
 
     def cells(scale: Scale) -> list[Cell]:
         found = []
-        for place in grid(agents=scale.agents, method=tuple(NAMES), **axes):
+        for place in grid(agents=scale.agents, method=tuple(NAMES), heterogeneous=settings, local_steps=lengths):
             H = place["local_steps"]
+            place |= {"record": RECORD, "step_size": step_size}
             place["rounds"] = max(5, QUICK_STEPS // H) if scale.quick else max(FEWEST, STEPS // H)
-            found.append(scale.cell("simulate", record=RECORD, seeds=scale.seeds, **place))
-            found.append(scale.cell("exact", record=RECORD, **place))
+            found += [scale.cell("simulate", seeds=scale.seeds, **place), scale.cell("exact", **place)]
         return found
 
     def panels(scale: Scale) -> list[str]:
-        values = {"agents": scale.agents, **axes}
-        order = dict.fromkeys((rows, *columns, "heterogeneous"))
-        return [panel_title(**place) for place in grid(**{name: values[name] for name in order})]
+        return [
+            panel_title(**place) for place in grid(heterogeneous=settings, agents=scale.agents, local_steps=lengths)
+        ]
 
     def draw(results: pd.DataFrame, scale: Scale) -> ChartRows:
-        row_parts = results.groupby(rows, sort=False)
-        charts = [
-            [_chart(part, debiased) for _, part in row.groupby(list(columns), sort=False)] for _, row in row_parts
-        ]
-        note = NOTE.format(seeds=scale.seeds, preset=scale.preset, step_size=results["step_size"].iloc[0])
+        rows = results.groupby("heterogeneous" if len(settings) > 1 else "agents", sort=False)
+        panels = [row.groupby(["agents", "local_steps"], sort=False) for _, row in rows]
+        charts = [[_chart(panel, debiased) for _, panel in row] for row in panels]
+        note = NOTE.format(seeds=scale.seeds, preset=scale.preset, step_size=step_size)
         length = f"T H = {QUICK_STEPS:,} (a quick run)" if scale.quick else f"T H = {STEPS:,}"
         return ChartRows(charts, notes=[f"{note} {length}."], panel=(1.95, 2.0))
 
@@ -215,7 +214,8 @@ MAIN = Experiment(
         curves(
             "fig1",
             f"{CURVES} of federated TD(0) with heterogeneous and homogeneous agents, step size 0.1.",
-            {"heterogeneous": (True, False), "local_steps": LENGTHS, "step_size": (0.1,)},
+            0.1,
+            LENGTHS,
         ),
     ),
     claims=(
