@@ -198,6 +198,8 @@ def test_a_bad_option_is_one_line_that_names_it_and_exit_code_2(fedlsa, tmp_path
         ),
         (["plt"], ["there is no command 'plt'; did you mean 'plot'?"]),
         (["network", "stat"], ["there is no command 'stat'; did you mean 'status'?"]),
+        (["network", "init", "/", "--sites", "1", "--host", "h"], ["the folder must be new or empty", "'/'"]),
+        (["explore", "rounds=3", "--force", "--save", "/"], ["the suffix of '/' must be one of '.png'"]),
         (["--nonsense"], ["--nonsense"]),
     ],
     ids=" ".join,

@@ -86,7 +86,7 @@ class Outputs:
 
 def check_writable(option: str, path: Path) -> None:
     """Complain about a file or folder that cannot be made where it should be."""
-    folder = next(p for p in path.absolute().parents if p.exists())
+    folder = next((p for p in path.absolute().parents if p.exists()), path)  # the root has no parents
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ResultFileError(f"{option} cannot write {path}: {folder} is not a folder that can be written to")
 
