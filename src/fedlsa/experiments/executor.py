@@ -206,9 +206,10 @@ def reproduce(
     """Everything of the named experiments at the given scales, under `out`: cells, figures, tables and the report.
 
     Stop it at any moment and call it again: cells that are stored are not computed twice, and what is there in the end
-    has the bytes that a run in one go would have given. Cells that other code has computed are not used, and with
-    `clean` removed. catalogue : where the names are looked up; pool : of `processes`, which draw what is complete while
-    the rest is computed (None: here, in the end; they know no catalogue but our own).
+    has the bytes that a run in one go would have given, but for the last bits of a picture's layout. Cells that other
+    code has computed are not used, and with `clean` removed. catalogue : where the names are looked up; pool : of
+    `processes`, which draw what is complete while the rest is computed (None: here, in the end; they know no catalogue
+    but our own).
     """
     chosen = [(catalogue[name], scale) for name in names for scale in scales]
     parts = [experiment.groups(scale) for experiment, scale in chosen]
