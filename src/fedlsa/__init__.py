@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     from . import theory as theory
     from .algorithms import SCAFFLSA as SCAFFLSA
     from .algorithms import Algorithm as Algorithm
+    from .algorithms import Exchange as Exchange
+    from .algorithms import ExchangeMethod as ExchangeMethod
     from .algorithms import FedLSA as FedLSA
+    from .algorithms import Noise as Noise
     from .algorithms import PowerStep as PowerStep
+    from .algorithms import RandK as RandK
+    from .algorithms import Rounding as Rounding
     from .algorithms import Scaffnew as Scaffnew
+    from .algorithms import Sign as Sign
+    from .algorithms import TopK as TopK
     from .engine import resume as resume
     from .engine import simulate as simulate
     from .engine import simulate_grid as simulate_grid

@@ -6,10 +6,29 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from .methods import SCAFFLSA, Algorithm, FedLSA, FixedRounds, PowerStep, Scaffnew
+from .exchanges import Exchange
+from .methods import SCAFFLSA, Algorithm, ExchangeMethod, FedLSA, FixedRounds, PowerStep, Scaffnew
+from .sending import Noise, RandK, Rounding, Sending, Sign, TopK
 from .stages import Geometric, Linear
 
-__all__ = ["SCAFFLSA", "Algorithm", "FedLSA", "FixedRounds", "Geometric", "Linear", "PowerStep", "Scaffnew"]
+__all__ = [
+    "SCAFFLSA",
+    "Algorithm",
+    "Exchange",
+    "ExchangeMethod",
+    "FedLSA",
+    "FixedRounds",
+    "Geometric",
+    "Linear",
+    "Noise",
+    "PowerStep",
+    "RandK",
+    "Rounding",
+    "Scaffnew",
+    "Sending",
+    "Sign",
+    "TopK",
+]
 METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}  # the one registry
 
 

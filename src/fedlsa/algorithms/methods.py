@@ -29,6 +29,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from ..value_objects import Settings
+from .exchanges import Exchange
 from .stages import LONGEST_ROUND, Geometric, Lengths, Linear, Local, Private, Sample, Shared, Stage
 
 # what a method can support beyond being simulated; "paper": what the paper proves of its own methods, and trajectories
@@ -139,6 +140,13 @@ class Algorithm(Settings, ABC):
         """The server's memory, as `Linear` has it: how it goes on by itself, and how the agents' change moves it."""
         return ((1.0,),), (1.0,)
 
+    def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange | None:
+        """What a round is where `stages` cannot say it (algorithms/exchanges.py); such methods declare this instead.
+
+        eta, updates : the round's step size and number of local steps, numbers, or (N, 1) where agents differ
+        """
+        return None
+
     def agent_factors(self, agents: int) -> tuple[Floats, Floats] | None:
         """Where agents differ: (N,), step size of each over that of the round, and (N,), length of its rounds."""
         return None
@@ -153,7 +161,7 @@ class Algorithm(Settings, ABC):
         (Local(step_size=0.1, steps=Geometric(probability=0.5)), 5.0)
         """
         own = type(self)
-        for name in ("server_step", "observations"):
+        for name in ("server_step", "observations", "exchange"):
             if getattr(own, name) is not getattr(Algorithm, name):
                 rule = "algorithm must say server() and round_steps() for theory"
                 raise ArgumentError(f"{rule}; got {own.__name__}.{name}")
@@ -237,6 +245,34 @@ class FixedRounds(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "local_steps", checks.integer("local_steps", self.local_steps, at_least=1))
+
+
+@dataclass(frozen=True, repr=False)
+class ExchangeMethod(FixedRounds):
+    """Methods that declare `exchange`; with `corrected` agents keep the control variates of SCAFFLSA.
+
+    local_steps : observations that each agent receives between two communications, at least 1
+    """
+
+    corrected: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.boolean("corrected", self.corrected)
+
+    def gain(self, eta: Floats, updates: Any) -> Floats:
+        return 1 / (eta * updates) if self.corrected else np.zeros_like(eta)
+
+    def control(self, gain: Any, share: Any = 1.0, sent: str = "change") -> dict[str, Any]:
+        """Rows and means of SCAFFLSA's correction, xi_c <- xi_c - gain_c 1{c in S} sent_c + sum_S w_e gain_e sent_e.
+
+        gain : a number, or (N, 1); share : P(c in S), a number or (N,). Put means beside others, then and absent too
+        """
+        if not self.corrected:
+            return {"means": {}, "then": {}, "absent": {}}
+        pulled = {"pulled": (sent, np.ravel(gain * np.reshape(share, (-1, 1))))}
+        rest: dict[str, Any] = {"xi": 1, "pulled": 1}
+        return {"means": pulled, "then": {"xi": rest | {f"sent_{sent}": -np.asarray(gain)}}, "absent": {"xi": rest}}
 
 
 @dataclass(frozen=True, repr=False)

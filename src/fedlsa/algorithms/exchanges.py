@@ -1,0 +1,156 @@
+"""Rounds in which agents and server keep, send or forget more than `Linear` of algorithms/stages.py can say.
+
+A method declares an `Exchange`: rows, linear combinations of vectors by name, and by whom they reach whom. Engines run
+it (engine/exchange_kernel.py), and theory/exchanges.py computes its exact moments. One round, with theta at the server:
+
+1. each agent starts at `start`, and makes local steps theta_hat <- theta_hat - eta (A(z) theta_hat - b(z) - correction
+   + pull (theta_hat - start));
+2. it forms its messages, and sends what `send` makes of them;
+3. the server averages what arrives, mean = sum_{c in S} w_c factor_c sent_c / P(c in S), over those who answer, S;
+4. server and agents make their next vectors by `then`, or `absent` for agents who do not answer, all at once.
+
+Vectors of the server are theta and those that it names; of an agent xi (the run's control variate) and those that it
+names. In every round there are also, in this order: residual, b_bar_c - A_bar_c theta of the agent's mean system, and
+mean_residual, its average over all agents; start; theta_hat, where local steps end; each message NAME, and sent_NAME,
+what is left of it under way; each mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..value_objects import ReadOnly, frozen_property
+from .sending import Exactly, Sending
+
+Row = Mapping[str, Any]  # name of a vector: factor, a number, (N, 1) of each agent, (d,) of each coordinate, or (N, d)
+FROM_START = ("residual", "mean_residual")  # what is known when a round begins, beside what is remembered
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange(ReadOnly):
+    """One round, as the page above says it. By default it is FedLSA's.
+
+    server, agent : names of what is remembered beside theta, and beside xi; 0 before the first round
+    begin : rows over theta and xi, for memories that begin with something else
+    start : a row, or pairs (probability, row), of which each agent draws one in each round; a probability may be (N,)
+    correction : what pulls local steps besides observations, a row; pull : the strength of the pull to the start
+    anchored : steps with A(z) (theta_hat - start) - (b_bar_c - A_bar_c start), the exact residual of the start (SVRG)
+    messages : rows, by name; send : what becomes of them under way; downloads : vectors that an agent receives
+    means : by name, (message, factor), factor a number or (N,)
+    then : rows of theta, server memories, xi and agents' memories; what is not named stays. absent : of those agents
+        who do not answer. What both say of means must be the same, for theory
+    presence : (N,), the probability that an agent answers, each alone; None: as many as the method's options say
+    rule : a plain function (server, means, t, parameters) that Numba can compile and that overwrites the server's
+        vectors, (k, d), in round t = 1, 2, ... after `then`: no theory; parameters : its numbers
+    """
+
+    server: tuple[str, ...] = ()
+    agent: tuple[str, ...] = ()
+    begin: Mapping[str, Row] = field(default_factory=dict)
+    start: Row | tuple[tuple[Any, Row], ...] = field(default_factory=lambda: {"theta": 1})
+    correction: Row = field(default_factory=lambda: {"xi": 1})
+    pull: float = 0.0
+    anchored: bool = False
+    messages: Mapping[str, Row] = field(default_factory=lambda: {"change": {"theta_hat": 1, "start": -1}})
+    send: Sending = Exactly()  # noqa: RUF009  immutable
+    downloads: int = 1
+    means: Mapping[str, tuple[str, Any]] = field(default_factory=lambda: {"mean": ("change", 1)})
+    then: Mapping[str, Row] = field(default_factory=lambda: {"theta": {"theta": 1, "mean": 1}})
+    absent: Mapping[str, Row] = field(default_factory=dict)
+    presence: Floats | None = None
+    rule: Callable[..., None] | None = None
+    parameters: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        server, agent = ("theta", *self.server), ("xi", *self.agent)
+        each = [*server, *agent, *FROM_START, "start", "theta_hat", *self.messages, *self.sent, *self.means]
+        if len(set(each)) < len(each):
+            raise ArgumentError(f"names of an exchange must be distinct; got {checks.show(each)}")
+        for message in [message for message, _ in self.means.values()]:
+            checks.choice("message of a mean", message, self.messages)
+        known = {*server, *agent, *FROM_START}
+        for _, row in self.starts:
+            _check("start", row, known)
+        _check("correction", self.correction, known)
+        for name, row in self.messages.items():
+            _check(name, row, {*known, "start", "theta_hat"})
+        for rows in (self.then, self.absent):
+            allowed = (*server, *agent) if rows is self.then else agent
+            for name, row in rows.items():
+                checks.choice("vector", name, allowed)
+                own = {*server, *self.means, "mean_residual"}
+                late = {"start", "theta_hat", *self.messages, *self.sent} if rows is self.then else set()
+                _check(name, row, own if name in server else own | {*agent, "residual"} | late)
+        for name, row in self.begin.items():
+            checks.choice("vector of begin", name, (*self.server, *self.agent))
+            _check(name, row, {"theta", "xi"} if name in agent else {"theta"})
+        super().__post_init__()
+
+    @property
+    def sent(self) -> list[str]:
+        """The names of what arrives."""
+        return [f"sent_{name}" for name in self.messages]
+
+    @property
+    def starts(self) -> tuple[tuple[Any, Row], ...]:
+        """Pairs (probability, row)."""
+        return ((1.0, self.start),) if isinstance(self.start, Mapping) else tuple(self.start)
+
+    @property
+    def vectors(self) -> list[str]:
+        """The names of all vectors, the server's (theta first), then means and mean_residual, then each agent's."""
+        server = ["theta", *self.server, *self.means, "mean_residual"]
+        return [*server, "xi", *self.agent, "residual", "start", "theta_hat", *self.messages, *self.sent]
+
+    @frozen_property
+    def rows(self) -> list[Row]:
+        """All rows in a fixed order: starts, correction, messages, then of server and agents, absent of agents."""
+        stays = [{name: 1.0} for name in (["theta", *self.server, "xi", *self.agent])]
+        names = [next(iter(row)) for row in stays]
+        out = [*(row for _, row in self.starts), self.correction, *self.messages.values()]
+        out += [self.then.get(name, row) for name, row in zip(names, stays, strict=True)]
+        k = 1 + len(self.server)
+        return out + [self.absent.get(name, row) for name, row in zip(names[k:], stays[k:], strict=True)]
+
+    def uses(self, name: str) -> bool:
+        """Whether some row looks at a vector."""
+        return any(name in row for row in self.rows)
+
+    def probabilities(self, agents: int) -> Floats:
+        """(J, N): with which an agent takes each of the starts."""
+        q = np.array([np.broadcast_to(np.asarray(p, np.float64), agents) for p, _ in self.starts])
+        checks.refuse(q < 0, q, "probability of a start must be at least 0")
+        if np.abs(q.sum(0) - 1).max() > 1e-12:
+            raise ArgumentError(f"probabilities of starts must add up to 1 for each agent; got {checks.show(q.sum(0))}")
+        return q
+
+    def answering(self, agents: int, participants: int) -> tuple[Floats, Floats]:
+        """P(c in S) : (N,), and P(c in S and e in S) : (N, N)."""
+        if self.presence is None:
+            share = participants / agents
+            pairs = np.full((agents, agents), share * (participants - 1) / max(agents - 1, 1))
+            np.fill_diagonal(pairs, share)
+            return np.full(agents, share), pairs
+        p = checks.array("presence", self.presence, (agents,))
+        checks.refuse((p <= 0) | (p > 1), p, "presence must be above 0 and at most 1")
+        return p, np.where(np.eye(agents, dtype=bool), p[:, None], np.outer(p, p))
+
+    def bytes(self, dim: int) -> float:
+        """What an agent sends and receives in a round in which it takes part."""
+        return len(self.messages) * self.send.bits(dim) / 8 + 8.0 * dim * self.downloads
+
+
+def _check(name: str, row: Row, known: set[str]) -> None:
+    """Refuse rows with vectors that are not there yet, and factors that are no numbers."""
+    for vector, factor in row.items():
+        if vector not in known:
+            raise ArgumentError(f"row of {name} must be of {', '.join(sorted(known))}; got {vector}")
+        if not np.isfinite(checks.as_array(f"factor of {vector}", factor).astype(np.float64)).all():
+            raise ArgumentError(f"factor of {vector} in the row of {name} must be finite; got {checks.show(factor)}")
