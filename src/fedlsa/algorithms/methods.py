@@ -78,14 +78,15 @@ class Algorithm(Settings, ABC):
     average_after: int | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = ""  # by which commands, plans and files call a method of fedlsa
-    supports: ClassVar[frozenset[str]] = frozenset()  # of `EVERYTHING`; a subclass does not inherit it
+    supports: ClassVar[frozenset[str]] = frozenset()  # of `EVERYTHING`; not inherited, an exchange has theory
     length: ClassVar[str] = ""  # the field that sets how long rounds are: their steps, or the probability of their end
     random_lengths: ClassVar[bool] = False  # whether `observations` looks at its `uniform`
     server_step: ClassVar[Any] = None  # a plain function (theta, mean, parameters) that overwrites theta: no theory
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.supports = cls.__dict__.get("supports", frozenset())
+        known = frozenset({"theory"} if "exchange" in cls.__dict__ else ())
+        cls.supports = cls.__dict__.get("supports", known)
         own = cls.__dict__.get("__doc__")
         options = (Algorithm.__doc__ or "").partition("Options")[2].partition(">>>")[0]
         if own and options and "participation :" not in own:  # help() shows a class's own docstring alone

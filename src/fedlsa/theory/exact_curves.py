@@ -32,11 +32,13 @@ from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
 from ..threads import small_products
 from . import trajectories, tuning
+from .exchanges import Agents
+from .joint_laws import checked_method, joint, joint_curve
 from .linear import not_negative, traces
 from .local_steps import round_length
 from .many_rounds import RoundMap, agents_curve, drifted_means, round_map
 from .problem_moments import EPS, Moments, moments, start_error
-from .rounds import Groups, GroupStages, ServerRound, averaged_curve, checked_method, groups_of
+from .rounds import Groups, GroupStages, ServerRound, averaged_curve, groups_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -72,7 +74,8 @@ def exact(
     upload_noise : the standard deviation of noise that every agent adds to each coordinate of what it sends, and with
     which it corrects its own control variate too: what privacy costs, as long as no upload is clipped (i.i.d. only).
 
-    All methods allow partial participation; only FedLSA allows averaged iterates.
+    All methods allow partial participation, and averaged iterates but for random lengths of rounds. Methods that are an
+    exchange, and averages with control variates, are computed on the joint law of all agents (theory/joint_laws.py).
 
     With sampling=Markov() (algo:fed-lsa-markov) everyone takes part and iterates are not averaged. The attribute
     `moments` says how the result was found: "exact" (i.i.d. observations, or one agent), "exact on the product of
@@ -113,6 +116,12 @@ def exact_record(
             if upload_noise:
                 raise ArgumentError(f"upload_noise must be 0 along trajectories; got {upload_noise:g}")
             found = _by_chains(problem, algorithm, sampling, start, xi_0, recorded)
+        elif joint(algorithm, m.n_agents):
+            agents = Agents.of(problem)
+            x = (0.0 if xi_0 is None else np.asarray(xi_0, np.float64)) - agents.xi_star
+            mean, covariance, drifted = joint_curve(algorithm, agents, start, x, recorded, upload_noise)
+            variance = np.trace(covariance, axis1=1, axis2=2)
+            found = ExactCurve(mean, variance, route="joint law, round by round", drifted=drifted)
         else:
             found = independent_curve(groups, algorithm, start, recorded, upload_noise)
         values = _values(m, start, found, m.rounding(start, groups.x, round_length(algorithm)))

@@ -33,9 +33,10 @@ from ..problems import Problem
 from ..sampling import IID
 from ..threads import small_products
 from . import tuning
+from .joint_laws import checked_method
 from .linear import at_rounds, smat, squares, svec, symkron
 from .problem_moments import EPS, Moments, moments, start_error
-from .rounds import checked_method, groups_of
+from .rounds import groups_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -70,6 +71,8 @@ def exact_iterations(
     method_class("algorithm", given, "paper")
     checks.instance("algorithm", given, Scaffnew, "a Scaffnew: other methods have nothing between communications")
     m, x, _ = groups_of(problem, given, xi_0)
+    if algorithm.average_after is not None:
+        raise ArgumentError("average_after must be None for moments per iteration; got a round")
     taking_part = algorithm.taking_part(m.n_agents)
     if taking_part < m.n_agents:
         raise ArgumentError(f"participation must be 1.0 for moments per iteration; got {taking_part} of {m.n_agents}")

@@ -21,19 +21,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
-from ..algorithms import Algorithm, method
+from ..algorithms import Algorithm
 from ..algorithms.stages import Geometric, Linear, Local, Private, Sample, Shared, Stage
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
-from ..sampling import Markov, Replay, Sampling
 from . import noiseless, tuning
 from .linear import (
     Index,
@@ -85,20 +84,6 @@ def groups_of(problem: Problem | Moments, algorithm: Algorithm, xi_0: ArrayLike 
     groups, agent, number = np.unique(rows, axis=0, return_index=True, return_counts=True)
     split = replace(m, table=groups[:, 0].astype(np.int64), weight=groups[:, 1], count=number.astype(np.int64))
     return Groups(split, groups[:, 2 : 2 + m.dim] - m.xi_star[split.table], agent)
-
-
-def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
-    """The method that is given in any way; one that has no exact moments here is refused."""
-    algorithm = method("algorithm", given, "theory")
-    if isinstance(sampling, (Markov, Replay)):
-        raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
-    if algorithm.projection is not None:
-        raise ArgumentError(f"projection must be None: a projected method is not linear; got {algorithm.projection}")
-    algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
-    stages = algorithm.stages(float(algorithm.eta(np.zeros(1, np.int64))[0]), m.n_agents)
-    if algorithm.average_after is not None and any(np.any(getattr(stage, "gain", 0.0)) for stage in stages):
-        raise ArgumentError("average_after must be None for exact moments with control variates; got a round")
-    return algorithm
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,13 +26,15 @@ from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
 from .bias_terms import limit_bias
+from .exchanges import Agents, declared
 from .joint import Joint
+from .joint_laws import checked_method, joint_limit, joint_radius, rounds_at
 from .linear import bracket, crossing, not_negative, positive, refined, smat
 from .local_steps import round_length
 from .modes import Limit, ModalRound
 from .nodes import Nodes
-from .problem_moments import Moments, merged, moments
-from .rounds import AgentRound, ServerRound, checked_method, groups_of, round_of
+from .problem_moments import Moments, merged, moments, start_error
+from .rounds import AgentRound, ServerRound, groups_of, round_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +48,8 @@ class Stationary(Displayed, ReadOnly):
     mse : mean squared error, drift + noise; infinite where second moments do not converge
     drift, noise : ||bias||^2 and the variance, to which those of `exact` tend; nothing is left of the start
     route : how the covariance was found: "linear system" or "means" (without control variates), "modes", "krylov" or
-        "dense" (with them, below), or what shows that there is none: "mean" (it grows already) or "radius"
+        "dense" (with them, below), "joint law" (exchanges, theory/joint_laws.py), or what shows that there is none:
+        "mean" (it grows already) or "radius"
     error : the estimated relative error of the covariance: 1e-9 where a route allows it, more where none does or where
         steps that are tiny, or near the stability limit, lose digits; beyond 1e-6 (by the digits of the steps alone,
         1e-3) PrecisionError is raised
@@ -98,6 +101,8 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     m, algorithm, eta = _checked(problem, algorithm)
     u, rate, lost = np.zeros(m.dim), partial(radius, problem, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
+        if declared(algorithm):
+            return _jointly(Agents.of(problem), algorithm, start_error(problem, None), rate, lost)
         step = _round(problem, algorithm, eta)
         if isinstance(step, ServerRound):
             (u, covariance, error), route = step.limit, "means" if step.noise is None else "linear system"
@@ -113,6 +118,17 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     variance = float(np.trace(covariance))
     bias, lost = float(u @ u) if math.isfinite(variance) else 0.0, max(lost, _rounding_grown(step, u, covariance))
     return Stationary(m.theta_star + u, u, covariance, variance, variance + bias, route, max(error, lost), rate)
+
+
+def _jointly(agents: Agents, algorithm: Algorithm, u: Floats, rate: Callable[[], float], lost: float) -> Stationary:
+    """The same of methods that are an exchange, from the joint law of theta and all agents; u : where it begins."""
+    m, d = agents.moments, agents.moments.dim
+    step = rounds_at(algorithm, agents)(0)
+    found = joint_limit(step, step.start(u, -agents.xi_star, m.theta_star, agents.xi_star))
+    u, covariance = found.mean[:d], found.C[:d, :d]
+    variance = float(np.trace(covariance))
+    mse = variance + (float(u @ u) if np.isfinite(variance) else 0.0)
+    return Stationary(m.theta_star + u, u, covariance, variance, mse, "joint law", max(found.error, lost), rate)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -152,6 +168,8 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     """
     _, algorithm, eta = _checked(problem, algorithm)
     with np.errstate(over="ignore", invalid="ignore"):
+        if declared(algorithm):
+            return joint_radius(rounds_at(algorithm, Agents.of(problem))(0))[0]
         step = _round(problem, algorithm, eta)
         return step.radius if isinstance(step, ServerRound) else agents_radius(step)
 
@@ -164,6 +182,9 @@ def margin_at(problem: Problem | Moments, a: Algorithm, eta: float) -> float:
     """Above 0 where second moments of a method converge at a step size; it goes through 0 where they no longer do."""
     with np.errstate(all="ignore"):
         try:
+            if declared(a):
+                left = 1 - joint_radius(rounds_at(replace(a, step_size=eta), Agents.of(problem))(0))[0]
+                return max(left, -1.0) if abs(left) > tuning.EDGE else 0.0
             step = _round(problem, replace(a, step_size=eta), eta)
             if isinstance(step, ServerRound):
                 return max(1 - step.radius, -1.0)
@@ -194,7 +215,8 @@ def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance:
     size = float(np.linalg.norm(m.A_bar, 2, axis=(1, 2)).max())
     start, factor = 1 / max(size, 1e-300), 2.0  # from here down, since tiny steps are stable by too little to tell
     interval = getattr(algorithm, "local_steps", 0) == 1
-    if algorithm.agent_factors(m.n_agents) is None and len(m.table) > tuning.SEARCHED_GROUPS:
+    alike = algorithm.agent_factors(m.n_agents) is None and not declared(algorithm)
+    if alike and len(m.table) > tuning.SEARCHED_GROUPS:
         similar = stability_limit(merged(m, tuning.SEARCHED_GROUPS), algorithm, tuning.SCOUTED_STEP)
         if 0 < similar < math.inf:
             start, factor, interval = similar, 1 + tuning.SCOUTED_STEP, True

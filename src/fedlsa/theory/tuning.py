@@ -84,6 +84,7 @@ CLEARLY_UNSTABLE = 1.01  # radius from which on it decides by itself
 LIMIT_GOAL, STABILITY_GOAL = 1e-12, 1e-6  # error that routes to a limit aim at; the same where only its sign matters
 MAX_LIMIT_ERROR = 1e-6  # up to which a limit is returned, with that error, where no route is accurate
 WRITTEN_OUT = 2000  # numbers of a state up to which a round is written out as a matrix: 32 MB
+KEPT = 1e-12  # of a round on the joint law: singular values of what it changes, below which it keeps a direction
 NOISE_DEFINITE = 1e-6  # least eigenvalue of a round's noise, relative, that makes it as good a source as the identity
 INERTIA_ROUNDING = 1e-12  # of the largest eigenvalue, beyond which the sign of another one is clear
 GMRES_PASSES = 120  # over all agents, at most, before the residual is computed afresh: 10 to 30 are common

@@ -1,0 +1,322 @@
+"""Exact moments of rounds that are an exchange (algorithms/exchanges.py), on the joint law of server and all agents.
+
+The state is (server's vectors, each agent's vectors), centred: theta at theta_star, xi_c at xi_star_c, memories at 0.
+Of what agent c sees, w_c = (server's, its own, 1), its round is a linear map, with noise of three sources that are
+independent between agents: z, which start it takes and its local steps; what becomes of a message under way; and, which
+agents share, who answers. Each adds a covariance that is linear in E[w_c w_c^T], so that second moments stay closed:
+
+    Cov(y) = B C B^T + diag_c(p_c N_c) + (P - p p^T) o E[D w w^T D^T],   C' = F Cov(server, y) F^T.
+
+y_c is what agent c brings (its next vectors, what arrives), D_c w_c by how much that differs from an agent's who does
+not answer, p_c and P_ce the probabilities that agents, and pairs of them, answer, F the averages and what is made of
+them. Nothing is assumed of the agents' matrices, and agents are not grouped: it is the general way, the quick ones of
+rounds.py are for methods without exchanges. Their joint laws and averaged iterates are had here too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import checks
+from ..algorithms import Algorithm, Exchange, Geometric, Noise
+from ..algorithms.sending import Exactly
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..problems import Problem
+from .linear import smat, svec, within
+from .local_steps import Kinds
+from .problem_moments import Moments, moments
+
+
+@dataclass(frozen=True, eq=False)
+class Agents:
+    """All agents of a problem, one by one. table : (N,) of the moments; weight : (N,); xi_star : (N, d)."""
+
+    moments: Moments
+    table: NDArray[np.int64]
+    weight: Floats
+
+    @staticmethod
+    def of(problem: Problem | Moments) -> Agents:
+        m = moments(problem)
+        if isinstance(problem, Moments):
+            return Agents(m, np.repeat(m.table, m.count), np.repeat(m.weight, m.count))
+        return Agents(m, np.unique(problem.assignment, return_inverse=True)[1].astype(np.int64), problem.weights)
+
+    @property
+    def xi_star(self) -> Floats:
+        return self.moments.xi_star[self.table]
+
+
+def declared(algorithm: Algorithm) -> bool:
+    """Whether a method declares an exchange."""
+    return type(algorithm).exchange is not Algorithm.exchange
+
+
+def exchange_of(a: Algorithm, eta: float, agents: Agents, upload_noise: float = 0.0) -> tuple[Exchange, Floats, Any]:
+    """A round with step size eta as an exchange, and each agent's step size and number of steps; of any method."""
+    N, d, H = len(agents.table), agents.moments.dim, a.round_steps()
+    if isinstance(H, Geometric):
+        raise ArgumentError(f"round lengths must not be random on the joint law of all agents; got {a!r}")
+    etas, steps, gains = (x[0] for x in a.of_agents(np.array([eta]), np.array([H]), 1, N))
+    column = [x[:, None] if np.ndim(x) else x.item() for x in (etas, steps, gains)]
+    found = a.exchange(column[0], column[1], N, d)
+    if found is None:
+        found = _linear(a, column[2], a.taking_part(N) / N)
+    if found.rule is not None:
+        raise ArgumentError(f"rule of {type(a).__name__} must be None for theory: a server's own function has no law")
+    if upload_noise:
+        if type(found.send) is not Exactly:
+            raise ArgumentError(f"upload_noise must be 0 where messages are not sent exactly; got {upload_noise:g}")
+        found = replace(found, send=Noise(upload_noise))
+    return found, np.broadcast_to(etas, N), np.broadcast_to(steps, N)
+
+
+def _linear(a: Algorithm, gain: Any, share: float) -> Exchange:
+    """What `Linear` of algorithms/stages.py says: a server with a memory, control variates with a gain."""
+    rows, change = a.server()
+    memory = tuple(f"v_{j}" for j in range(1, len(change)))
+    names = ("theta", *memory)
+    then: dict[str, Any] = {
+        name: {**dict(zip(names, row, strict=True)), "mean": share_}
+        for name, row, share_ in zip(names, rows, change, strict=True)
+    }
+    rest, factor = {"xi": 1, "pulled": 1}, np.ravel(gain * share)
+    means = {"mean": ("change", 1), "pulled": ("change", factor if factor.size > 1 else float(factor[0]))}
+    return Exchange(
+        memory, means=means, then=then | {"xi": rest | {"sent_change": -np.asarray(gain)}}, absent={"xi": rest}
+    )
+
+
+class ExchangeRound:
+    """A round on the mean and the covariance of the state, n = (k + N l) d numbers: the server's, then each agent's."""
+
+    def __init__(self, agents: Agents, exchange: Exchange, eta: Floats, steps: Any, participants: int) -> None:
+        m, N, d = agents.moments, len(agents.table), agents.moments.dim
+        self.N, self.d, self.k, self.l = N, d, 1 + len(exchange.server), 1 + len(exchange.agent)
+        self.q, self.exchange = len(exchange.messages), exchange
+        self.seen = (self.k + self.l) * d + 1  # numbers of w
+        self.p, self.pairs = exchange.answering(N, participants)
+        theta_star, xi_star, A = m.theta_star, agents.xi_star, m.A_bar[agents.table]
+        known = self._remembered(theta_star, xi_star)
+        u = self._minus(known["theta"], theta_star)
+        known["residual"] = self._minus(-A @ u, xi_star)
+        known["mean_residual"] = np.broadcast_to(np.tensordot(agents.weight, -A @ u, 1), u.shape)
+        correction = self._minus(self._of(exchange.correction, known), xi_star)
+        self.chosen, shifted = exchange.probabilities(N), m
+        if exchange.pull:  # theta_star solves the shifted system too
+            more = exchange.pull * np.eye(d)
+            shifted = replace(m, A_bar=m.A_bar + more, b_bar=m.b_bar + exchange.pull * theta_star)
+        if exchange.anchored:
+            inner = within(d, d + 1)
+            noise = np.zeros(m.noise.shape)
+            noise[..., inner] = m.noise[..., inner]
+            shifted = replace(shifted, noise=noise, centre=theta_star)
+        M, self.noise = Kinds.of(agents.table, eta, np.asarray(steps)).maps(shifted)
+        self.lifted, self.z = [], []
+        for _, row in exchange.starts:
+            start = self._of(row, known)
+            v = self._minus(start, theta_star)
+            x = correction - A @ v if exchange.anchored else correction + exchange.pull * v
+            lifted = np.zeros((N, 2 * d + 1, known["theta"].shape[2]))
+            lifted[:, :d], lifted[:, d : 2 * d], lifted[:, -1, self.seen - 1] = (0.0 if exchange.anchored else v), x, 1
+            end = (M @ lifted)[:, :d]
+            end = end + start if exchange.anchored else self._minus(end, -theta_star)
+            self.lifted.append(lifted[..., : self.seen])
+            self.z.append(np.concatenate([start, end], axis=1)[..., : self.seen])
+        self.z_mean = sum(p[:, None, None] * z for p, z in zip(self.chosen, self.z, strict=True))
+        place = self.seen
+        for i, name in enumerate(("start", "theta_hat")):
+            known[name] = self._noisy(self.z_mean[:, i * d : (i + 1) * d], place + i * d)
+        self.messages = []
+        for i, (name, row) in enumerate(exchange.messages.items()):
+            known[name] = self._of(row, known)
+            self.messages.append(known[name])
+            law = exchange.send.law(d)
+            known[f"sent_{name}"] = self._noisy(law.mean * known[name], place + (2 + i) * d)
+        self.law = exchange.send.law(d)
+        own = [self._own(exchange.then, name, known, xi_star) for name in ("xi", *exchange.agent)]
+        arrives = [known[name] for name in exchange.sent]
+        here = np.concatenate([*own, *arrives], axis=1)
+        away = [self._own(exchange.absent, name, known, xi_star) for name in ("xi", *exchange.agent)]
+        gone = np.concatenate([*away, *(np.zeros_like(a) for a in arrives)], axis=1)[..., : self.seen]
+        self.private, p = here[..., self.seen :], self.p[:, None, None]
+        self.B, self.D = p * here[..., : self.seen] + (1 - p) * gone, here[..., : self.seen] - gone
+        self._close(exchange, agents.weight, theta_star, known["mean_residual"][0, :, : self.k * d])
+
+    # --- rows as maps of what an agent sees, w, and of its noise --------------------------------------------------
+
+    def _remembered(self, theta_star: Floats, xi_star: Floats) -> dict[str, Floats]:
+        """The vectors of the state as maps : (N, d, all), of (w, z's noise, what happens to each message)."""
+        N, d, e = self.N, self.d, self.exchange
+        names, known = ["theta", *e.server, "xi", *e.agent], {}
+        for i, name in enumerate(names):
+            known[name] = np.zeros((N, d, self.seen + (2 + self.q) * d))
+            known[name][:, :, i * d : (i + 1) * d] = np.eye(d)
+        known["theta"][:, :, self.seen - 1] = theta_star
+        known["xi"][:, :, self.seen - 1] = xi_star
+        return known
+
+    def _minus(self, vector: Floats, centre: Floats) -> Floats:
+        out = vector.copy()
+        out[..., self.seen - 1] -= centre
+        return out
+
+    def _noisy(self, vector: Floats, place: int) -> Floats:
+        """A vector with noise that has its own place."""
+        out = np.zeros((self.N, self.d, self.seen + (2 + self.q) * self.d))
+        out[..., : vector.shape[2]] = vector
+        out[..., place : place + self.d] = np.eye(self.d)
+        return out
+
+    def _factor(self, row: Any, name: str) -> Floats:
+        try:
+            return np.broadcast_to(np.asarray(row.get(name, 0.0), np.float64), (self.N, self.d))
+        except ValueError:
+            rule = f"a number, or of shape ({self.N}, 1), ({self.d},) or ({self.N}, {self.d})"
+            raise ArgumentError(f"factor of {name} must be {rule}; got {checks.show(row[name])}") from None
+
+    def _of(self, row: Any, known: dict[str, Floats]) -> Floats:
+        """The map of a row; means come later."""
+        terms = [self._factor(row, name)[..., None] * known[name] for name in row if name not in self.exchange.means]
+        return sum(terms, np.zeros_like(known["theta"]))
+
+    def _own(self, rows: Any, name: str, known: dict[str, Floats], xi_star: Floats) -> Floats:
+        """An agent's next vector, but for means."""
+        found = self._of(rows.get(name, {name: 1.0}), known)
+        return self._minus(found, xi_star) if name == "xi" else found
+
+    def _close(self, e: Exchange, weight: Floats, theta_star: Floats, mean_residual: Floats) -> None:
+        """The maps from (server's vectors, what agents bring) to the next state."""
+        k, d, names, sent = self.k, self.d, ("theta", *e.server), list(e.messages)
+        self.averages = np.zeros((len(e.means), self.N, self.q))
+        for i, (message, factor) in enumerate(e.means.values()):
+            self.averages[i, :, sent.index(message)] = weight * np.broadcast_to(np.ravel(factor), self.N) / self.p
+        self.server, self.constant = np.zeros((k * d, k * d)), np.zeros(k * d)
+        self.to_server, self.to_agents = np.zeros((k, len(e.means), d)), np.zeros((len(e.means), self.N, self.l, d))
+        for i, name in enumerate(names):
+            row = e.then.get(name, {name: 1.0})
+            part, factors = slice(i * d, (i + 1) * d), {other: self._factor(row, other)[0] for other in row}
+            for j, other in enumerate(names):
+                self.server[part, j * d : (j + 1) * d] += np.diag(factors.get(other, np.zeros(d)))
+            self.server[part] += factors.get("mean_residual", np.zeros(d))[:, None] * mean_residual
+            self.constant[part] = factors.get("theta", np.zeros(d)) * theta_star - (theta_star if i == 0 else 0.0)
+            self.to_server[i] = [factors.get(mean, np.zeros(d)) for mean in e.means]
+        away = bool((self.p < 1).any())
+        for i, name in enumerate(("xi", *e.agent)):
+            for j, mean in enumerate(e.means):
+                self.to_agents[j, :, i] = self._factor(e.then.get(name, {}), mean)
+                if away and (self.to_agents[j, :, i] != self._factor(e.absent.get(name, {}), mean)).any():
+                    rule = f"the factor of {mean} in {name} must be the same for agents who answer and who do not"
+                    raise ArgumentError(f"{rule}, for theory; got another one")
+
+    # --- what a round does ----------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Numbers of the state."""
+        return (self.k + self.N * self.l) * self.d
+
+    def _bring(self, maps: Floats, X: Floats) -> Floats:
+        """Rows of all w to what agents bring, without constants : (n, cols) -> (N (l + q) d, cols)."""
+        K, cut = self.k * self.d, self.seen - 1
+        own = X[K:].reshape(self.N, self.l * self.d, -1)
+        return (maps[..., :K] @ X[:K] + maps[..., K:cut] @ own).reshape(-1, X.shape[1])
+
+    def _make(self, server: Floats, brought: Floats) -> Floats:
+        """Rows of the next state : (n, cols), without constants."""
+        y = brought.reshape(self.N, self.l + self.q, self.d, -1)
+        arrived = y[:, self.l :].reshape(self.N * self.q, self.d, -1)
+        means = np.tensordot(self.averages.reshape(len(self.averages), -1), arrived, 1)
+        made = self.server @ server + (self.to_server[..., None] * means).sum(1).reshape(len(server), -1)
+        own = y[:, : self.l].copy()
+        for mean, factor in zip(means, self.to_agents, strict=True):
+            if factor.any():
+                own += factor[..., None] * mean
+        return np.concatenate([made, own.reshape(self.N * self.l * self.d, -1)])
+
+    def mean(self, v: Floats, linear: bool = False) -> Floats:
+        """The next mean of the state; linear : the differences of two means instead."""
+        brought = self._bring(self.B, v[:, None])[:, 0]
+        out = self._make(v[: self.k * self.d, None], (brought + (0.0 if linear else self.B[..., -1].ravel()))[:, None])[
+            :, 0
+        ]
+        if not linear:
+            out[: self.k * self.d] += self.constant
+        return out
+
+    def carry(self, X: Floats) -> Floats:
+        """The linear part on columns : (n, cols)."""
+        return self._make(X[: self.k * self.d], self._bring(self.B, X))
+
+    def covariance(self, C: Floats, v: Floats | None, unit: float = 0.0) -> Floats:
+        """The next covariance of the state, from its covariance (n, n) and its mean (n,).
+
+        v : None for the part that is linear in C alone; unit : variance that is added to where local steps end
+        """
+        K, size = self.k * self.d, self.N * (self.l + self.q) * self.d
+        both = np.zeros((K + size, K + size))
+        both[:K, :K], both[:K, K:] = C[:K, :K], self._bring(self.B, C[:, :K]).T
+        both[K:, :K] = both[:K, K:].T
+        both[K:, K:] = self._bring(self.B, self._bring(self.B, C).T)
+        y, at = both[K:, K:].reshape(self.N, size // self.N, self.N, -1), np.arange(self.N)
+        y[at, :, at] += self.p[:, None, None] * self._private_noise(C, v, unit)
+        spread = self.pairs - np.outer(self.p, self.p)
+        if np.abs(spread).max() > 1e-15:
+            second = self._bring(self.D, self._bring(self.D, C).T)
+            if v is not None:
+                far = self._bring(self.D, v[:, None])[:, 0] + self.D[..., -1].ravel()
+                second += np.outer(far, far)
+            y += spread[:, None, :, None] * second.reshape(y.shape)
+        half = self._make(both[:K], both[K:])
+        out = self._make(half.T[:K].copy(), half.T[K:].copy())
+        return (out + out.T) / 2
+
+    def _private_noise(self, C: Floats, v: Floats | None, unit: float) -> Floats:
+        """(N, (l + q) d, same): what an agent alone adds to what it brings."""
+        d, second = self.d, self._second(C, v)
+        z, added = np.zeros((self.N, 2 * d, 2 * d)), 0.0 if v is None else self.law.noise
+        z[:, d:, d:] = unit * np.eye(d)
+        for p, each, lifted in zip(self.chosen, self.z, self.lifted, strict=True):
+            steps = self.noise @ svec(lifted @ second @ lifted.swapaxes(1, 2))[..., None]
+            z[:, d:, d:] += p[:, None, None] * smat(steps[..., 0], d)
+            if len(self.z) > 1:
+                off = each - self.z_mean
+                z += p[:, None, None] * (off @ second @ off.swapaxes(1, 2))
+        out = np.zeros((self.N, (2 + self.q) * d, (2 + self.q) * d))
+        out[:, : 2 * d, : 2 * d] = z
+        for i, message in enumerate(self.messages):
+            w, noise = message[..., : self.seen], message[..., self.seen : self.seen + 2 * d]
+            sent = w @ second @ w.swapaxes(1, 2) + noise @ z @ noise.swapaxes(1, 2)
+            part = slice((2 + i) * d, (3 + i) * d)
+            out[:, part, part] = (self.law.second - self.law.mean**2) * sent + added * np.eye(d)
+        return self.private @ out @ self.private.swapaxes(1, 2)
+
+    def _second(self, C: Floats, v: Floats | None) -> Floats:
+        """E[w w^T] of each agent : (N, seen, seen)."""
+        K, n, own = self.k * self.d, self.seen, self.l * self.d
+        w, at = np.zeros((self.N, n)), np.arange(self.N)
+        if v is not None:
+            w[:, :K], w[:, K:-1], w[:, -1] = v[:K], v[K:].reshape(self.N, own), 1
+        out = w[:, :, None] * w[:, None]
+        out[:, :K, :K] += C[:K, :K]
+        across = C[:K, K:].reshape(K, self.N, own).swapaxes(0, 1)
+        out[:, :K, K:-1] += across
+        out[:, K:-1, :K] += across.swapaxes(1, 2)
+        out[:, K:-1, K:-1] += C[K:, K:].reshape(self.N, own, self.N, own)[at, :, at]
+        return out
+
+    def start(self, u: Floats, x: Floats, theta_star: Floats, xi_star: Floats) -> Floats:
+        """The state of a run that begins at theta_star + u : (d,) and xi_star + x : (N, d)."""
+        e, N, d = self.exchange, self.N, self.d
+        raw = {"theta": np.tile(theta_star + u, (N, 1)), "xi": xi_star + x}
+
+        def memory(name: str) -> Floats:
+            return sum((self._factor(e.begin[name], v) * raw[v] for v in e.begin.get(name, {})), np.zeros((N, d)))
+
+        server, agents = [memory(name)[0] for name in e.server], [memory(name) for name in e.agent]
+        return np.concatenate([u, *server, np.stack([x, *agents], axis=1).ravel()])

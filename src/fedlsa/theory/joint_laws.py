@@ -1,0 +1,197 @@
+"""Curves, limits and averages on the joint law of theta and all agents (exchanges.py), for every linear method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..algorithms import Algorithm, method
+from ..checks import Floats
+from ..errors import ArgumentError, PrecisionError
+from ..sampling import Markov, Replay, Sampling
+from . import krylov, tuning
+from .exchanges import Agents, ExchangeRound, declared, exchange_of
+from .linear import at_rounds
+from .problem_moments import Moments
+
+
+def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
+    """The method that is given in any way; one that has no exact moments here is refused."""
+    algorithm = method("algorithm", given, "theory")
+    if isinstance(sampling, (Markov, Replay)):
+        raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
+    if algorithm.projection is not None:
+        raise ArgumentError(f"projection must be None: a projected method is not linear; got {algorithm.projection}")
+    algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
+    eta = float(algorithm.eta(np.zeros(1, np.int64))[0])
+    if declared(algorithm):
+        exchange_of(algorithm, eta, Agents.of(m))[0].send.law(m.dim)
+    else:
+        algorithm.stages(eta, m.n_agents)
+    return algorithm
+
+
+def joint(algorithm: Algorithm, agents: int) -> bool:
+    """Whether moments of a method are those of the joint law: of exchanges, and of averages with control variates."""
+    if declared(algorithm) or algorithm.average_after is None:
+        return declared(algorithm)
+    stages = algorithm.stages(float(algorithm.eta(np.zeros(1, np.int64))[0]), agents)
+    return any(np.any(getattr(stage, "gain", 0.0)) for stage in stages)
+
+
+def rounds_at(a: Algorithm, agents: Agents, upload_noise: float = 0.0) -> Callable[[int], ExchangeRound]:
+    """The round t = 0, 1, ... of a method, the same object as long as its step size is the same."""
+    size = len(agents.table)
+
+    @lru_cache(maxsize=1)
+    def of(eta: float) -> ExchangeRound:
+        exchange, etas, steps = exchange_of(a, eta, agents, upload_noise)
+        found = ExchangeRound(agents, exchange, etas, steps, a.taking_part(size))
+        if found.size > tuning.DENSE_MODES:
+            rule = f"agents times what each remembers must be at most {tuning.DENSE_MODES} numbers for exact moments"
+            raise ArgumentError(f"{rule} of {type(a).__name__}; got {found.size}")
+        return found
+
+    return lambda t: of(float(a.eta(np.array([t]))[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class JointState:
+    """Mean (n,) and covariance (n, n) of the state; of the mean of theta since it is averaged, C with both."""
+
+    mean: Floats
+    C: Floats
+    average: Floats
+    across: Floats  # Cov(state, average) : (n, d)
+    own: Floats  # (d, d)
+
+    def after(self, step: ExchangeRound, share: float) -> JointState:
+        """A round later; share : of the new theta in the average, 1 where it only begins."""
+        mean, C, d = step.mean(self.mean), step.covariance(self.C, self.mean), step.d
+        average = self.average + share * (mean[:d] - self.average)
+        if share == 1:
+            return JointState(mean, C, average, C[:, :d], C[:d, :d])
+        across = step.carry(self.across)
+        cross = share * (1 - share) * across[:d]
+        own = (1 - share) ** 2 * self.own + share**2 * C[:d, :d] + cross + cross.T
+        return JointState(mean, C, average, (1 - share) * across + share * C[:, :d], own)
+
+
+def joint_curve(
+    a: Algorithm, agents: Agents, u: Floats, x: Floats, at: NDArray[np.int64], upload_noise: float = 0.0
+) -> tuple[Floats, Floats, Floats]:
+    """E[u] : (R, d), Cov(u) : (R, d, d), and E[u] of a run from theta_star, at the given rounds, round by round."""
+    round_at = rounds_at(a, agents, upload_noise)
+    first, star, d = round_at(0), agents.moments.theta_star, agents.moments.dim
+    after = int(at[-1]) + 1 if a.average_after is None else a.average_after
+    begin, drifting = (first.start(v, x, star, agents.xi_star) for v in (u, np.zeros(d)))
+    if int(at[-1]) * first.size**2 * first.seen > tuning.MAX_ROUND_WORK * tuning.KRYLOV_FROM:
+        rule = f"rounds must be fewer where only single rounds are exact, of {first.size} numbers together"
+        raise ArgumentError(f"{rule}; got {at[-1]}")
+
+    def states() -> Iterator[tuple[JointState, Floats, Floats]]:
+        n = len(begin)
+        state = JointState(begin, np.zeros((n, n)), begin[:d], np.zeros((n, d)), np.zeros((d, d)))
+        mean, average = drifting, drifting[:d]
+        for t in count():
+            yield state, average, mean
+            share = 1.0 if t + 1 <= after else 1 / (t + 2 - after)
+            state = state.after(round_at(t), share)
+            mean = round_at(t).mean(mean)
+            average = average + share * (mean[:d] - average)
+
+    mean, covariance, drifted = at_rounds(states(), at, lambda now: (now[0].average, now[0].own, now[1]))
+    return mean, covariance, drifted
+
+
+# --- where it settles -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class JointLimit:
+    """The stationary law of the state: mean (n,), C (n, n), infinite where it has none; error, estimated, relative."""
+
+    step: ExchangeRound
+    mean: Floats
+    C: Floats
+    error: float
+
+    def averaged(self) -> tuple[Floats, float]:
+        """Cov of sqrt(T) times the mean of theta over T rounds, T to infinity : (d, d), and its error, relative.
+
+        It is Cov(theta) + S + S^T, where S adds up the covariances of theta with that of 1, 2, ... rounds later: the
+        linear part of a round, once, twice, ... on Cov(state, theta).
+        """
+        step, d = self.step, self.step.d
+        first = step.carry(self.C[:, :d])
+        keep = _moved(step)
+        linear = lambda v: keep(step.carry(v.reshape(-1, d)), False).ravel()  # noqa: E731
+        later, error = krylov.solve(linear, keep(first, False).ravel(), tuning.LIMIT_GOAL, _share)
+        S = later.reshape(-1, d)[:d]
+        return self.C[:d, :d] + S + S.T, max(error, self.error)
+
+
+def _share(change: Floats, total: Floats) -> float:
+    return float(np.linalg.norm(change) / max(float(np.linalg.norm(total)), 1e-300))
+
+
+def joint_limit(step: ExchangeRound, begin: Floats) -> JointLimit:
+    """The law to which a run from the state `begin` tends; what rounds keep, such as sum_c w_c xi_c, is its own."""
+    n, keep = len(begin), _moved(step)
+    unstable = JointLimit(step, np.full(n, np.nan), np.full((n, n), np.inf), 0.0)
+    if krylov.radius(lambda v: keep(step.mean(v, linear=True)), keep(np.ones(n)))[0] >= 1:
+        return unstable
+    move = keep(step.mean(begin) - begin)
+    change, lost = krylov.solve(lambda v: keep(step.mean(v, linear=True)), move, 1e-13, _share)
+    mean = begin + change
+    if joint_radius(step)[0] >= 1:
+        return replace(unstable, mean=mean)
+    added = keep(step.covariance(np.zeros((n, n)), mean))
+    linear = lambda v: keep(step.covariance(v.reshape(n, n), None)).ravel()  # noqa: E731
+    found, error = krylov.solve(linear, added.ravel(), tuning.LIMIT_GOAL, _share)
+    error = max(error, lost)
+    if error > tuning.MAX_LIMIT_ERROR:
+        rule = f"the limit of second moments must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
+        raise PrecisionError(f"{rule}; got an error of {error:.1e} on the joint law of {n} numbers")
+    return JointLimit(step, mean, found.reshape(n, n), error)
+
+
+def _moved(step: ExchangeRound) -> Callable[..., Floats]:
+    """The projection, of columns and of covariances, onto what rounds move: it takes away rounding of what they keep.
+
+    What is kept, such as sum_c w_c xi_c, are left eigenvectors of eigenvalue 1 into which no noise comes.
+    """
+    n = step.size
+    U, values, _ = np.linalg.svd(step.carry(np.eye(n)) - np.eye(n))
+    kept = U[:, values < tuning.KEPT * max(1.0, float(values[0]))]
+    noise = step.covariance(np.zeros((n, n)), None, unit=1.0)
+    quiet = np.abs(np.einsum("ij,ik,kj->j", kept, noise, kept)) < tuning.KEPT * float(np.abs(noise).max())
+    kept = kept[:, quiet]
+
+    def project(X: Floats, both: bool = True) -> Floats:
+        X = X - kept @ (kept.T @ X)
+        return X - (X @ kept) @ kept.T if both and X.ndim > 1 else X
+
+    return project
+
+
+def joint_radius(step: ExchangeRound) -> tuple[float, float]:
+    """The factor by which second moments shrink in a round, in the long run, and its residual.
+
+    The search begins with noise of local steps alone, which moves nothing that rounds keep.
+    """
+    start, keep = step.covariance(np.zeros((step.size, step.size)), None, unit=1.0), _moved(step)
+    if not np.isfinite(start).all():
+        return np.inf, 0.0
+    linear = lambda v: keep(step.covariance(v.reshape(start.shape), None)).ravel()  # noqa: E731
+    value, residual = krylov.radius(linear, keep(start).ravel())
+    if residual > tuning.RADIUS_RESIDUAL * max(value, 1.0) and abs(value - 1) < 10 * residual:
+        rule = f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative"
+        raise PrecisionError(f"{rule}; got {value:.12g} with a residual of {residual:.1e}")
+    return value, residual

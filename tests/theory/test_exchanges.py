@@ -1,0 +1,297 @@
+"""Exact moments of exchanges: held to the enumeration of all that can happen, to quick routes, to sums over time."""
+
+import itertools
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.algorithms import Exchange
+from fedlsa.theory.exchanges import Agents
+from fedlsa.theory.joint_laws import joint_curve, joint_limit, rounds_at
+
+CHANGE = {"theta_hat": 1, "start": -1}
+
+
+def tiny(agents=2, seed=0, outcomes=2, dim=2):
+    """A problem of which everything can be enumerated: dense observations, unequal weights."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(agents):
+        prob = rng.dirichlet(np.ones(outcomes))
+        A = np.eye(dim) + 0.4 * rng.standard_normal((outcomes, dim, dim))
+        tables.append((prob, A, rng.standard_normal((outcomes, dim))))
+    weights = rng.uniform(1, 2, agents)
+    return fl.problems.from_observations(tables, weights=weights / weights.sum())
+
+
+@dataclass(frozen=True, repr=False)
+class Declared(fl.ExchangeMethod):
+    """An exchange as it is given, by a function of (method, eta, updates, agents, dim)."""
+
+    of: object = field(default=None, repr=False)
+
+    def exchange(self, eta, updates, agents, dim):
+        return self.of(self, eta, updates, agents, dim)
+
+
+def corrected(a, eta, H, share=1.0, **more):
+    c = a.control(1 / (eta * H), share)
+    then = {"theta": {"theta": 1, "mean": 1}} | c["then"] | more.pop("then", {})
+    means = {"mean": ("change", 1)} | c["means"]
+    return Exchange(means=means, then=then, absent=c["absent"] | more.pop("absent", {}), **more)
+
+
+def delayed(a, eta, H, N, d):
+    rows = {"theta": {"theta": 1, "mean": 1}, "before": {"theta": 1}}
+    start = ((np.linspace(0.3, 0.8, N), {"theta": 1}), (1 - np.linspace(0.3, 0.8, N), {"before": 1}))
+    return corrected(a, eta, H, then=rows, server=("before",), begin={"before": {"theta": 1}}, start=start)
+
+
+def buffered(a, eta, H, N, d):
+    more = {"agent": ("copy",), "begin": {"copy": {"theta": 1}}, "start": {"copy": 1}, "then": {"copy": {"theta": 1}}}
+    return corrected(a, eta, H, 1 / N, **more)
+
+
+def dropping(a, eta, H, N, d):
+    q = np.linspace(0.4, 0.9, N)
+    return corrected(a, eta, H, q, presence=q)
+
+
+def remembering(send):
+    def of(a, eta, H, N, d):
+        message = {"change": CHANGE | {"error": 1}}
+        then = {"error": {"change": 1, "sent_change": -1}}
+        return corrected(a, eta, H, messages=message, agent=("error",), then=then, send=send)
+
+    return of
+
+
+def masked(a, eta, H, N, d):
+    """The last coordinate is each agent's own."""
+    m = np.append(np.ones(d - 1), 0.0)
+    row = {"own": {"theta_hat": 1 - m}}
+    start = {"theta": m, "own": 1 - m}
+    return corrected(
+        a, eta, H, messages={"change": {"theta_hat": m, "start": -m}}, agent=("own",), then=row, start=start
+    )
+
+
+def option_one(a, eta, H, N, d):
+    """Control variates are exact residuals at theta; two messages."""
+    messages = {"change": CHANGE, "news": {"residual": 1, "gradient": -1}}
+    then = {"theta": {"theta": 1, "mean": 0.9}, "total": {"total": 1, "news_mean": 0.5}, "gradient": {"residual": 1}}
+    means = {"mean": ("change", 1), "news_mean": ("news", 1)}
+    correction = {"gradient": -1, "total": 1}
+    names = {"server": ("total",), "agent": ("gradient",), "correction": correction}
+    return Exchange(messages=messages, then=then, means=means, **names)
+
+
+KINDS = {
+    "FedLSA": (lambda a, eta, H, N, d: Exchange(), {}),
+    "SCAFFLSA of one": (lambda a, eta, H, N, d: corrected(a, eta, H, 1 / N), {"participants": 1}),
+    "rand-k": (lambda a, eta, H, N, d: corrected(a, eta, H, send=fl.RandK(1)), {}),
+    "rand-k with memory": (remembering(fl.RandK(1, scaled=False)), {}),
+    "delayed": (delayed, {}),
+    "buffered": (buffered, {"participants": 1}),
+    "dropping": (dropping, {}),
+    "masked": (masked, {}),
+    "pulled": (lambda a, eta, H, N, d: Exchange(pull=0.7), {}),
+    "anchored": (lambda a, eta, H, N, d: corrected(a, eta, H, anchored=True), {}),
+    "option one": (option_one, {"participants": 1}),
+    "FedLin": (lambda *_: Exchange(correction={"mean_residual": 1, "residual": -1}), {}),
+}
+
+
+def enumerated(p, e, eta, H, participants, state):
+    """Every (probability, next state) after a round; a state : (theta, server's memories, xi and agents' memories)."""
+    N, d = p.n_agents, p.dim
+    server, agents = state
+    names, owned = ("theta", *e.server), ("xi", *e.agent)
+    known = dict(zip(names, server, strict=True))
+    factor = {}
+
+    def of(row, vectors):
+        out = np.zeros(d)
+        for name, f in row.items():
+            out = out + np.broadcast_to(np.asarray(f, float), (N, d))[factor["c"]] * vectors[name]
+        return out
+
+    chances, tables, spans = e.probabilities(N), p.observations, list(p.spans())
+    residuals = p.b_bar - p.A_bar @ server[0]
+    each = []
+    for c in range(N):
+        factor["c"] = c
+        own = known | dict(zip(owned, agents[c], strict=True))
+        own |= {"residual": residuals[c], "mean_residual": p.weights @ residuals}
+        span = spans[p.assignment[c]]
+        A, b = tables.matrices(span)
+        prob, g, ends = p.prob[span], of(e.correction, own), []
+        for q, row in zip(chances[:, c], (row for _, row in e.starts), strict=True):
+            start = of(row, own)
+            for z in itertools.product(range(len(prob)), repeat=H) if q else ():
+                theta = start
+                for k in z:
+                    residual = A[k] @ theta - b[k]
+                    if e.anchored:
+                        residual = A[k] @ (theta - start) - (p.b_bar[c] - p.A_bar[c] @ start)
+                    theta = theta - eta * (residual - g + e.pull * (theta - start))
+                ends.append((q * np.prod(prob[list(z)]), own | {"start": start, "theta_hat": theta}))
+        sent = []
+        for chance, vectors in ends:
+            formed = {name: of(row, vectors) for name, row in e.messages.items()}
+            full = vectors | formed
+            if isinstance(e.send, fl.RandK):
+                k, subsets = e.send.coordinates, list(itertools.combinations(range(d), e.send.coordinates))
+                for s in subsets:
+                    mask = np.isin(np.arange(d), s) * (d / k if e.send.scaled else 1.0)
+                    arrived = {f"sent_{name}": mask * m for name, m in formed.items()}
+                    sent.append((chance / len(subsets), full | arrived))
+            else:
+                sent.append((chance, full | {f"sent_{name}": m for name, m in formed.items()}))
+        each.append(sent)
+    share, _ = e.answering(N, participants)
+    if e.presence is None:
+        sets = list(itertools.combinations(range(N), participants))
+        laws = [(1 / len(sets), s) for s in sets]
+    else:
+        laws = [
+            (np.prod(np.where(on, share, 1 - share)), np.flatnonzero(on)) for on in itertools.product([0, 1], repeat=N)
+        ]
+    for chance, there in laws:
+        for happens in itertools.product(*(each[c] for c in there)):
+            weight, vectors = chance, dict(zip(there, (v for _, v in happens), strict=True))
+            for q, _ in happens:
+                weight *= q
+            means = {name: np.zeros(d) for name in e.means}
+            for name, (message, f) in e.means.items():
+                for c in there:
+                    scale = p.weights[c] * np.broadcast_to(np.ravel(f), N)[c] / share[c]
+                    means[name] = means[name] + scale * vectors[c][f"sent_{message}"]
+            factor["c"] = 0
+            above = known | means | {"mean_residual": p.weights @ residuals}
+            new = np.array([of(e.then.get(name, {name: 1}), above) for name in names])
+            below = np.empty_like(agents)
+            for c in range(N):
+                factor["c"] = c
+                rows = e.then if c in vectors else e.absent
+                seen = vectors.get(c) or above | dict(zip(owned, agents[c], strict=True)) | {"residual": residuals[c]}
+                for i, name in enumerate(owned):
+                    below[c, i] = of(rows.get(name, {name: 1}), seen | means)
+            yield weight, (new, below)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("eta", "H", "rounds"), [(0.2, 1, 2), (0.3, 2, 1)])
+def test_moments_are_those_of_everything_that_can_happen(name, eta, H, rounds):
+    p = tiny()
+    of, options = KINDS[name]
+    a = Declared(eta, H, of=of, **options)
+    agents = Agents.of(p)
+    e = a.exchange(eta, H, 2, 2)
+    theta, xi = p.theta_star + np.array([1.0, -2.0]), np.array([[1.0, 3.0], [-1.0, -3.0]]) / p.weights[:, None]
+    raw = {"theta": theta, "xi": xi}
+    memory = [raw["theta"] if name in e.begin else np.zeros(2) for name in e.server]
+    own = [np.stack([xi[c], *(raw["theta"] if n in e.begin else np.zeros(2) for n in e.agent)]) for c in range(2)]
+    law = [(1.0, (np.array([theta, *memory]), np.array(own)))]
+    for _ in range(rounds):
+        step = [enumerated(p, e, eta, H, a.taking_part(2), state) for _, state in law]
+        law = [(q * r, after) for (q, _), part in zip(law, step, strict=True) for r, after in part]
+    weight = np.array([q for q, _ in law])
+    flat = np.array([np.concatenate([s.ravel(), g.ravel()]) for _, (s, g) in law])
+    assert weight.sum() == pytest.approx(1, abs=1e-12)
+    mean = weight @ flat
+    C = (weight[:, None] * (flat - mean)).T @ (flat - mean)
+    step = rounds_at(a, agents)(0)
+    v = step.start([1.0, -2.0], xi - agents.xi_star, p.theta_star, agents.xi_star)
+    centre = np.zeros_like(v)
+    k = 1 + len(e.server)
+    centre[:2] = p.theta_star
+    centre[2 * k :].reshape(2, -1, 2)[:, 0] = agents.xi_star
+    found = np.zeros((len(v),) * 2)
+    for _ in range(rounds):
+        found, v = step.covariance(found, v), step.mean(v)
+    np.testing.assert_allclose(v + centre, mean, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found, C, rtol=1e-11, atol=1e-12 * np.abs(C).max() + 1e-15)
+
+
+QUICK = [
+    fl.FedLSA(0.1, 10),
+    fl.FedLSA(0.1, 10, participants=2),
+    fl.FedLSA(fl.PowerStep(0.1, 0.5), 10, average_after=3),
+    fl.SCAFFLSA(0.1, 10),
+    fl.SCAFFLSA(0.1, 10, participants=2),
+    fl.SCAFFLSA(fl.PowerStep(0.1, 0.5), 10),
+]
+
+
+@pytest.mark.parametrize("a", QUICK, ids=repr)
+def test_methods_with_quick_routes_have_the_same_curves_on_the_joint_law(a):
+    p, at = fl.problems.garnet(agents=5, states=6, features=3, seed=1), np.array([0, 1, 2, 7, 20])
+    curve = fl.theory.exact(p, a, rounds=20, record=at.tolist())
+    agents = Agents.of(p)
+    mean, C, _ = joint_curve(a, agents, np.ones(3), -agents.xi_star, at)
+    np.testing.assert_allclose(mean + p.theta_star, curve["mean"], rtol=1e-12)
+    np.testing.assert_allclose(np.trace(C, axis1=1, axis2=2), curve["noise"], rtol=1e-11, atol=1e-15)
+
+
+@pytest.mark.parametrize("a", [QUICK[0], QUICK[1], QUICK[3], QUICK[4]], ids=repr)
+def test_limits_on_the_joint_law_are_those_of_the_quick_routes(a):
+    p = fl.problems.garnet(agents=4, states=6, features=3, seed=1)
+    limit, agents = fl.theory.stationary(p, a), Agents.of(p)
+    step = rounds_at(a, agents)(0)
+    found = joint_limit(step, step.start(np.ones(3), -agents.xi_star, p.theta_star, agents.xi_star))
+    np.testing.assert_allclose(found.C[:3, :3], limit.covariance, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(found.mean[:3], limit.bias, atol=1e-10)
+    V, error = found.averaged()
+    power, total = found.C[:, :3], found.C[:3, :3].copy()
+    for _ in range(4000):  # covariances of later and later rounds, added up
+        power = step.carry(power)
+        total += power[:3] + power[:3].T
+    np.testing.assert_allclose(V, total, rtol=1e-8, atol=1e-12)
+    assert error < 1e-9
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("buffered", "masked") else pytest.mark.long) for name in KINDS],
+)
+def test_curves_end_in_the_limit_and_steps_beyond_the_edge_have_none(name):
+    p = tiny(agents=3, seed=3, outcomes=3)
+    of, options = KINDS[name]
+    a = Declared(0.1, 4, of=of, corrected="memory" not in name, **options)
+    limit, curve = fl.theory.stationary(p, a), fl.theory.exact(p, a, rounds=1000, record=[1000])
+    assert limit.stable
+    assert limit.route == "joint law"
+    assert limit.mse == pytest.approx(float(curve["mse"][-1]), rel=1e-6)
+    assert limit.radius < 1
+    edge = fl.theory.stability_limit(p, a, 1e-3)
+    below, above = (fl.theory.stationary(p, replace(a, step_size=edge * s)) for s in (0.99, 1.01))
+    assert below.stable
+    assert not above.stable
+
+
+def test_averaged_control_variates_have_exact_curves():
+    p = tiny(agents=3, seed=3)
+    a = fl.SCAFFLSA(0.1, 3, average_after=2)
+    curve = fl.theory.exact(p, a, rounds=6, record=[0, 2, 6])
+    assert curve.attrs["route"] == "joint law, round by round"
+    plain = fl.theory.exact(p, replace(a, average_after=None), rounds=6, record=[0, 2, 6])
+    np.testing.assert_allclose(curve["mse"][:2], plain["mse"][:2], rtol=1e-12)
+    seeds = fl.simulate(p, a, rounds=6, seeds=2000, record=[0, 2, 6])["squared_error"]
+    off = (seeds.mean("seed") - curve["mse"]) / (seeds.std("seed", ddof=1) / np.sqrt(2000)).clip(1e-300)
+    assert abs(float(off[-1])) < 4
+
+
+def test_what_has_no_linear_law_is_refused_by_name():
+    p = tiny()
+    for send in (fl.TopK(1), fl.Sign(), fl.Rounding(4, 1.0, dither=False)):
+        a = Declared(0.1, 2, of=lambda *_, send=send: Exchange(send=send))
+        with pytest.raises(fl.errors.ArgumentError, match=f"linear law for theory; got {type(send).__name__}"):
+            fl.theory.exact(p, a, rounds=3)
+    with pytest.raises(fl.errors.ArgumentError, match="rule of Declared must be None"):
+        fl.theory.exact(p, Declared(0.1, 2, of=lambda *_: Exchange(rule=print)), rounds=3)
+    uneven = {"then": {"theta": {"theta": 1, "mean": 1}, "xi": {"xi": 1, "mean": 1}}}
+    with pytest.raises(fl.errors.ArgumentError, match="same for agents who answer"):
+        fl.theory.exact(p, Declared(0.1, 2, of=lambda *_: Exchange(**uneven), participants=1), rounds=3)
