@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .sampling import IID as IID
     from .sampling import Markov as Markov
     from .sampling import Replay as Replay
+    from .sampling import Sampling as Sampling
     from .theory import plan as plan
     from .theory import trade_off as trade_off
 

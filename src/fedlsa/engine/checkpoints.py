@@ -69,9 +69,9 @@ def simulate_to_files(
 def _identity(job: Job) -> str:
     """The same for runs that give the same bits."""
     made_of = {
-        "problem": recipe.problem_text(job.problem),
+        "problem": recipe.problem_text(job.given[0]),
         "algorithm": recipe.algorithm_record(job.algorithm),
-        "sampling": [type(job.sampling).__name__, recipe.fields_of(job.sampling)],
+        "sampling": recipe.sampling_record(job.given[1]),
         "arguments": job.arguments,
         "versions": recipe.versions(),
     }

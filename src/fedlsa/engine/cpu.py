@@ -21,7 +21,7 @@ from ..problems import Dense
 from ..sampling import Markov
 from . import cpu_kernel
 from .cpu_tables import chain_order, chain_words, kernels, observation_tables, shapes
-from .hooks import apply_server_step, compiled_hook, failure, parameters
+from .hooks import apply_server_step, bad_order, compiled_hook, compiled_order, failure, parameters
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import chain_states
 from .progress import Progress, notice
@@ -57,6 +57,9 @@ class CpuTask:
         # copies, since rounds write into them: `put` keeps a large array that happens to be aligned as it is
         struct.put(draw_state=words[:, : self.chains].copy(), all_draw_state=words[:, : job.problem.n_agents].copy())
         struct.put(weights=self.weights.copy())
+        if job.sampling.order is not None:  # idle lanes have rows of their own
+            rows, longest = max(self.chains, job.problem.n_agents + GROUP), int(job.outcomes.length.max()) + 1
+            struct.put(longest=longest, orders=np.zeros((rows, longest), np.int64))
         struct.put(drawn=np.zeros(self.drawn, np.uint32), recorded=np.zeros(len(job.recorded) * R * D + GROUP))
         self._put_parameters()
         struct.put(
@@ -215,6 +218,8 @@ class CpuTask:
         """Look at what came of the segment."""
         if self.struct.arrays["failed"].any():
             self._report_failure()
+        if (self.struct.arrays.get("orders", np.zeros((1, 1)))[:, 0] < 0).any():
+            raise bad_order(self.job.sampling, f"a pass before round {self.done + len(self.plan.gains) + 1}")
         self._count(self.plan.received)
 
     def advance(self) -> None:
@@ -278,8 +283,9 @@ def task_count(job: Job, threads: int) -> int:
 def compile_for(job: Job) -> dict[str, int]:
     """The addresses of the kernels for this kind of job, from the disk cache or compiled."""
     cpu_kernel.driver()
-    hook = compiled_hook(type(job.algorithm))
-    return {name: k.address for name, k in kernels(job).items()} | {"hook": hook.address if hook else 0}
+    own = {"hook": compiled_hook(type(job.algorithm)), "order": compiled_order(job.sampling.order)[1]}
+    addresses = {name: k.address if k else 0 for name, k in own.items()}
+    return addresses | {name: k.address for name, k in kernels(job).items()}
 
 
 @contextmanager

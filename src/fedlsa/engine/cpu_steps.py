@@ -31,7 +31,9 @@ from .task_struct import (
     ROW,
     SHIFT,
     SLOT,
+    address,
     compiled,
+    invoke,
     pointer,
     stack,
     task_at,
@@ -236,8 +238,11 @@ def random_draws(moves: bool, differ: bool) -> Any:
 
 
 @functools.cache
-def log_draws(differ: bool) -> Any:
-    """The same for logs: observation k of a lane is row + k % length."""
+def log_draws(differ: bool, ordered: bool = False) -> Any:
+    """The same for logs: observation k of a lane is row + k % length.
+
+    ordered : each pass through the log has an order of its own, which a chain keeps until the next
+    """
 
     def draw(p, t, g0, g1, out, count, done, _a):
         task, drawn = task_at(p, float64), pointer(out, uint32)
@@ -251,12 +256,20 @@ def log_draws(differ: bool) -> Any:
             state[BLOCK * n + q], state[OFFSET * n + q] = end >> 2, end & 3
             k = first % length
             at = q if task.ahead else q - g0 * GROUP
+            number, c, chain = first // length, int64(state[AGENT * n + q]), q
+            if task.participants < task.agents:  # lanes are agents of one seed
+                chain = c if q < task.participants else task.agents + q % GROUP
+            place = chain * task.longest
             for _ in range(count):
-                drawn[at] = row + k
+                if ordered and abs(task.orders[place]) != number + 1:
+                    seed = int64(state[KEY_HIGH * n + q]) << 32 | int64(state[KEY_LOW * n + q])
+                    invoke(task.order, (address(task.orders) + 8 * place, length, seed, c, number, 0, 0, 0))
+                drawn[at] = row + (task.orders[place + 1 + k] if ordered else k)
                 at += task.stride
                 k += 1
                 if k == length:
                     k = 0
+                    number += 1
 
     return compiled(draw)
 

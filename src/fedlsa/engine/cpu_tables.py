@@ -60,8 +60,8 @@ def kernels(job: Job) -> dict[str, Any]:
         step = cpu_steps.rank_one_steps(d, G, real, ridged, differences)
     else:
         step = cpu_steps.long_steps(d, real, ridged, differences, dense, differ)
-    if isinstance(job.sampling, Replay):
-        draw = cpu_steps.log_draws(differ)
+    if isinstance(job.sampling, Replay) or job.sampling.order is not None:
+        draw = cpu_steps.log_draws(differ, job.sampling.order is not None)
     else:
         draw = cpu_steps.random_draws(isinstance(job.sampling, Markov), differ)
     out = {"draw": draw, "step": step, "serve": cpu_kernel.server(job.server != Linear(), differ)}

@@ -1,4 +1,4 @@
-"""A method's own server step, the same for every engine: checked first, compiled once, its errors reported.
+"""A method's own server step and a sampling's own order: checked first, compiled once, their errors reported.
 
 A step works on float64 arrays. Divisions by zero give inf or NaN, as they do in NumPy. An exception ends the run with
 an ArgumentError that names the round; on a GPU nothing can be raised, so a step that raises by itself is refused there.
@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 from numba import carray, cfunc, njit, types
+from numpy.typing import NDArray
 
 from .. import checks
 from ..algorithms import Algorithm
 from ..checks import Floats
 from ..errors import ArgumentError
-from .task_struct import HOOK
+from ..sampling import Sampling
+from .random import OBSERVATION, block
+from .task_struct import HOOK, KERNEL, pointer
 
 SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
 
@@ -107,7 +110,68 @@ def compiled_hook(kind: type[Algorithm]) -> Any:
         step.compile((vector, vector, vector))
         return cfunc(HOOK)(guarded)
     except Exception as error:  # Numba raises many kinds for a function that it cannot compile
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        causes = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause
-        cause = (causes or lines or [type(error).__name__])[0]
-        raise ArgumentError(f"server_step of {kind.__name__} must be {SERVER_STEP}; got from Numba: {cause}") from error
+        rule = f"server_step of {kind.__name__} must be {SERVER_STEP}"
+        raise ArgumentError(f"{rule}; got from Numba: {_cause(error)}") from error
+
+
+def _cause(error: Exception) -> str:
+    """The line of an error of Numba that says why."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause
+    return (causes or lines or [type(error).__name__])[0]
+
+
+# --- a sampling's own order -------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def compiled_order(order: Any) -> tuple[Any, Any]:
+    """The order as a function (place, seed, agent, number) and, for the engine, as a kernel; none where there is none.
+
+    place[1:] becomes the rows of a pass and place[0] its number + 1, or minus that where the order raises or gives what
+    is no row. Its words are those of the pass's observations.
+    """
+    if order is None:
+        return None, None
+    compiled = njit(error_model="numpy", boundscheck=True)(order)
+
+    @njit(error_model="numpy")
+    def fill(place, seed, agent, number):  # type: ignore[no-untyped-def]
+        rows, length, sound = place[1:], len(place) - 1, place[0] >= 0  # what has failed is not forgotten
+        words = np.empty(length, np.int64)
+        for k in range(length):
+            step = number * length + k
+            rows[k], words[k] = k, block(seed, agent, OBSERVATION, step // 4)[step % 4]
+        try:
+            compiled(rows, words)
+        except Exception:
+            sound = False
+        for k in range(length):
+            if not 0 <= rows[k] < length:
+                rows[k], sound = 0, False
+        place[0] = number + 1 if sound else -1 - number
+
+    def call(at, length, seed, agent, number, _a, _b, _c):  # type: ignore[no-untyped-def]
+        fill(carray(pointer(at, types.int64), length + 1), seed, agent, number)
+
+    try:
+        compiled.compile((types.Array(types.int64, 1, "C"),) * 2)
+        return fill, cfunc(KERNEL)(call)
+    except Exception as error:
+        rule = f"order, {order.__qualname__}, must be a static function (rows, words) that Numba can compile"
+        raise ArgumentError(f"{rule}; got from Numba: {_cause(error)}") from error
+
+
+def draw_pass(sampling: Sampling, seed: int, agent: int, number: int, length: int) -> NDArray[np.int64]:
+    """(length,): the rows of a table in the order of a pass."""
+    place = np.zeros(length + 1, np.int64)
+    compiled_order(sampling.order)[0](place, np.uint64(seed), agent, number)
+    if place[0] < 0:
+        raise bad_order(sampling, f"pass {number} of agent {agent}")
+    return place[1:]
+
+
+def bad_order(sampling: Sampling, where: str) -> ArgumentError:
+    """The error of an order that raised, or gave what is no row."""
+    rule = f"order of {type(sampling).__name__} must give numbers of rows, below their length, and not raise"
+    return ArgumentError(f"{rule}; got another in {where}")

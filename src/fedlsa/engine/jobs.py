@@ -14,9 +14,9 @@ from ..algorithms import Algorithm, Linear, method
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
-from ..sampling import IID, Markov, Replay, Sampling
+from ..sampling import IID, Markov, Sampling, law_of
 from ..threads import cores
-from .hooks import check_server_step
+from .hooks import check_server_step, draw_pass
 from .outcome_tables import OutcomeTables, first_states, outcome_tables
 from .progress import reporter
 from .schedule import expected_updates, typical_observations
@@ -78,11 +78,15 @@ class RunState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One configuration with all its arguments, checked: what a run is, in every engine."""
+    """One configuration with all its arguments, checked: what a run is, in every engine.
+
+    problem, sampling : as they are drawn from (`law_of`); given : as they were given, and as a result remembers them
+    """
 
     problem: Problem
     algorithm: Algorithm
     sampling: Sampling
+    given: tuple[Problem, Sampling]
     outcomes: OutcomeTables
     rounds: int
     seeds: NDArray[np.uint64]
@@ -196,7 +200,7 @@ class RunOptions:
         seeds = _seed_list(self.seeds)
         checks.choice("engine", self.engine, ENGINES)
         checks.choice("dtype", self.dtype, ("float64", "float32"))
-        checks.instance("sampling", self.sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
+        checks.instance("sampling", self.sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")
         keep = checks.entries("keep", self.keep, f"a sequence of names out of {KEEP}")
         keep = [checks.choice("keep", name, KEEP) for name in keep]
         threads = cores() if self.threads is None else checks.integer("threads", self.threads, at_least=1)
@@ -223,12 +227,17 @@ def _seed_list(seeds: Any) -> list[int]:
 
 def make_job(problem: Problem, algorithm: Algorithm, rounds: int, options: RunOptions) -> Job:
     """One configuration with its start and its recorded rounds, checked."""
-    sampling, theta_0, xi_0 = options.sampling, options.theta_0, options.xi_0
+    given, theta_0, xi_0 = (problem, options.sampling), options.theta_0, options.xi_0
+    problem, sampling = law_of(*given)
     outcomes = outcome_tables(problem, sampling)
+    if sampling.order is not None:
+        longest = int(outcomes.length.max())
+        checks.memory("seeds", problem.n_agents * len(options.seeds), 8 * longest, "the order of the agents' rows")
+        draw_pass(sampling, 0, 0, 0, longest)
     arguments = {name: getattr(options, name) for name in ("seeds", "record", "keep", "dtype", "engine")}
     N, d, runs = problem.n_agents, problem.dim, len(arguments["seeds"])
     _check_rounds(algorithm, sampling.thin, rounds, N, arguments)
-    theta = _per_seed("theta_0", problem.start if theta_0 is None else theta_0, runs, (d,))
+    theta = _per_seed("theta_0", given[0].start if theta_0 is None else theta_0, runs, (d,))
     check_server_step(algorithm, theta.reshape(-1, d)[0])
     xi = None
     if xi_0 is not None:
@@ -258,7 +267,7 @@ def make_job(problem: Problem, algorithm: Algorithm, rounds: int, options: RunOp
         rounds=none,
         diverged_at=none - 1,
     )
-    return Job(problem, algorithm, sampling, outcomes, rounds, seeds, recorded, start, remembered)
+    return Job(problem, algorithm, sampling, given, outcomes, rounds, seeds, recorded, start, remembered)
 
 
 def _per_seed(name: str, value: ArrayLike, seeds: int, shape: tuple[int, ...]) -> Floats:

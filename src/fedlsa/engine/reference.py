@@ -19,7 +19,7 @@ from ..algorithms import Algorithm
 from ..checks import Floats
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
-from .hooks import apply_server_step
+from .hooks import apply_server_step, draw_pass
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import OutcomeTables, chain_states
 from .progress import Progress
@@ -50,6 +50,7 @@ class Observer:
     agent: int
     state: int | None = None  # of its trajectory, if it follows one
     step: int = 0  # how many observations it has received
+    number: int = -1  # of the pass of an order whose `rows` are at hand
 
     def __post_init__(self) -> None:
         self.table = int(self.problem.assignment[self.agent])
@@ -59,8 +60,14 @@ class Observer:
     def receive(self) -> tuple[Floats, Floats]:
         """A(z) : (d, d) and b(z) : (d,) of the next observation."""
         outcomes, m = self.outcomes, self.table
+        number, at = divmod(self.step, int(outcomes.length[m]))
         if isinstance(self.sampling, Replay):
-            k = outcomes.row[m] + self.step % outcomes.length[m]
+            k = outcomes.row[m] + at
+        elif self.sampling.order is not None:
+            if number != self.number:
+                self.number = number
+                self.rows = draw_pass(self.sampling, self.seed, self.agent, number, int(outcomes.length[m]))
+            k = outcomes.row[m] + self.rows[at]
         else:
             word = words_ahead(self.seed, self.agent, self.step // AHEAD)[self.step % AHEAD]
             if isinstance(self.sampling, Markov):

@@ -48,7 +48,7 @@ def simulate(
 
     problem : one of fl.problems; algorithm : fl.FedLSA(...), fl.SCAFFLSA(...), fl.Scaffnew(...) or a method of your own
     (its class or its name is enough where all its settings have default values);
-    sampling : how agents meet their observations, fl.IID(), fl.Markov(...) or fl.Replay(...);
+    sampling : how agents meet their observations, fl.IID(), fl.Markov(...), fl.Replay(...) or a sampling of your own;
     seeds : a count (0 ... n - 1) or the seeds themselves; theta_0 : (d,), by default `problem.start`: theta_star + 1 in
     a laboratory (families, decision processes), 0 on data, and attrs["start"] names it;
     xi_0 : (N, d), by default 0, its weighted sum must be 0; both may have one more axis in front, a start per seed;
@@ -101,11 +101,12 @@ def resume(
     engine: str | None = None,
     threads: int | None = None,
     progress: Progress | bool | None = None,
+    sampling: Sampling | None = None,
 ) -> xr.Dataset:
     """Go on with a run until `rounds` communications in all: the bits of a run that was never interrupted.
 
     result : of `simulate` with "state" in its `keep`, or of `resume`; as it is, or saved and loaded again
-    problem, algorithm : needed only where the result could not hold them; must then be the ones of the run
+    problem, algorithm, sampling : needed only where the result could not hold them; must then be the ones of the run
     record : as in `simulate`, of the new rounds: how many (evenly spaced, the last always) or which
     engine : by default that of the result; on another one the run agrees with an uninterrupted one to rounding
     threads, progress : as in `simulate`; progress is that of the new rounds
@@ -120,7 +121,7 @@ def resume(
     (True, 80)
     """
     recipe.require_result("result", result)
-    given, done = results.arguments(result, problem, algorithm), rounds_done(result)
+    given, done = results.arguments(result, problem, algorithm, sampling), rounds_done(result)
     dropped = [name for name in given["keep"] if name not in (*result, "state")]
     if dropped:
         raise ArgumentError(f"result must hold {dropped[0]}, which its run kept; got one without")
@@ -210,10 +211,11 @@ def remaining(job: Job, result: xr.Dataset) -> Job:
 def result_of(job: Job, outcome: JobOutcome) -> xr.Dataset:
     """The rounds of a job as a dataset."""
     keep = job.arguments["keep"]
+    problem, sampling = job.given
     return results.assemble(
-        job.problem,
+        problem,
         job.algorithm,
-        job.sampling,
+        sampling,
         rounds=job.recorded,
         seeds=job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds,
         theta=outcome.theta,

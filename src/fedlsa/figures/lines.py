@@ -337,9 +337,9 @@ def describe(results: Sequence[xr.Dataset]) -> str:
 
 def _sampling(text: str) -> str | None:
     """From the JSON text of a result, or from an exact curve's label such as "Markov(thin=3)"; None for i.i.d."""
-    kind, thin = re.search(r"Markov|Replay", text), re.search(r"thin\D+(\d+)", text)
+    kind, thin = re.search(r"[A-Z]\w+", text), re.search(r"thin\D+(\d+)", text)
     every = f", every {_ordinal(int(thin[1]))}" if thin and thin[1] != "1" else ""
-    return f"{kind[0]} sampling{every}" if kind else None
+    return f"{kind[0]} sampling{every}" if kind and kind[0] != "IID" else None
 
 
 def _ordinal(n: int) -> str:

@@ -390,6 +390,22 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         b = np.einsum("kij,kj->ki", A, theta[table]) + shift[table] + share * b
         return replace(self, observations=Dense(A, b))
 
+    def with_prob(self, prob: Floats) -> Problem:
+        """The same agents drawing outcome k with prob[k], (K,), each observation times its old probability over that.
+
+        Means, and so theta_star, stay what they are; the noise does not. A ridge counts whole, whatever is drawn.
+        """
+        z, prob = self.observations, checks.array("prob", prob, self.prob.shape)
+        checks.refuse((prob <= 0) & (self.prob > 0), prob, "prob must be above 0 where an outcome can happen")
+        share = np.divide(self.prob, prob, out=np.zeros_like(prob), where=prob > 0)[:, None]
+        new: RankOne | Dense
+        if isinstance(z, RankOne):  # u takes the factor, in A(z) and in b(z)
+            rows, left = np.vstack([z.rows, share * z.rows[z.left]]), len(z.rows) + np.arange(len(z), dtype=np.uint32)
+            new = RankOne(rows, left, z.right, z.y, z.ridge)
+        else:
+            new = Dense(share[:, None] * z.A, share * z.b)
+        return replace(self, observations=new, prob=prob, chain=None, ordered=False)
+
     @frozen_property
     def table_xi_star(self) -> Floats:
         """(M, d): the ideal control variate of each table, A_bar_c theta_star - b_bar_c."""

@@ -148,7 +148,7 @@ def assemble(
                 "start": problem.start_label(arguments.get("theta_0")),
                 "problem": origin,
                 "algorithm": recipe.text(recipe.algorithm_record(algorithm)),
-                "sampling": recipe.text({"name": type(sampling).__name__, **recipe.fields_of(sampling)}),
+                "sampling": recipe.text(recipe.sampling_record(sampling)),
                 "arguments": recipe.text(dict(arguments)),
                 "versions": recipe.text(recipe.versions()),
                 **({NEEDS: lacks} if lacks else {}),

@@ -31,7 +31,7 @@ from ..algorithms import METHODS, Algorithm, PowerStep
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
 from ..problems.system import LABORATORY_START
-from ..sampling import IID, Markov, Replay
+from ..sampling import BUILT_IN, Sampling
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -44,7 +44,7 @@ COSTS = ("communications", "uploads", "samples", "bytes", "rounds")
 SAMPLE = 2**16  # bytes of an array that are compressed to see whether it is worth the time
 _version = cache(version)  # it stands in a file, which takes milliseconds
 _TEXTS: WeakKeyDictionary[Problem, str] = WeakKeyDictionary()  # problems do not change, and neither do their texts
-SAMPLINGS = {kind.__name__: kind for kind in (IID, Markov, Replay)}
+SAMPLINGS = {kind.__name__: kind for kind in BUILT_IN}
 SHOWN = 1000  # letters of an attribute that are printed; a result has about ten attributes
 BEGINNING = 150  # of these, where there are more
 
@@ -125,6 +125,14 @@ def algorithm_record(algorithm: Algorithm) -> dict[str, Any]:
     return {"module": kind.__module__, "qualname": kind.__qualname__, "repr": repr(algorithm)}
 
 
+def sampling_record(sampling: Sampling) -> dict[str, Any]:
+    """The name of a sampling and its fields; one from outside fedlsa has its module, too, and its text."""
+    kind = type(sampling)
+    if kind in BUILT_IN:
+        return {"name": kind.__name__, **fields_of(sampling)}
+    return {"name": kind.__name__, "module": kind.__module__, "qualname": kind.__qualname__, "repr": repr(sampling)}
+
+
 def require_result(name: str, value: Any) -> None:
     """Refuse what is not a result made by `assemble`."""
     import xarray as xr
@@ -157,14 +165,22 @@ def require_numbers(
             raise ArgumentError(f"{name} must be {what}, with finite numbers in {n}; got some that are not")
 
 
-def stored_arguments(dataset: xr.Dataset, problem: Any = None) -> dict[str, Any]:
+def stored_arguments(dataset: xr.Dataset, problem: Any = None, sampling: Sampling | None = None) -> dict[str, Any]:
     """What `simulate`, or `sweep`, was called with, but for the problem and the method.
 
     A start that was not given is named by the attribute `start`. It is left out where it is also the problem's.
+    sampling : that of the run, needed only where it is from outside fedlsa
     """
-    sampling = dict(value(dataset.attrs["sampling"]))
-    kind = SAMPLINGS[sampling.pop("name")]
-    stored = {"sampling": kind(**sampling), **value(dataset.attrs["arguments"])}
+    record = dict(value(dataset.attrs["sampling"]))
+    if "repr" not in record:
+        made: Sampling = SAMPLINGS[record.pop("name")](**record)
+    elif sampling is None or sampling_record(sampling) != record:
+        raise ArgumentError(f"sampling must be passed, that of the run, {record['repr']}; got {checks.show(sampling)}")
+    else:
+        made = sampling
+    if sampling is not None and sampling != made:
+        raise ArgumentError(f"sampling must be the one this result was made with, {made}; got {sampling}")
+    stored = {"sampling": made, **value(dataset.attrs["arguments"])}
     named = dataset.attrs.get("start")  # a sweep over problems has one for each, in its record
     usual = isinstance(problem, Problem) and problem.start_label() == named
     if stored.get("theta_0") is None and named is not None and not usual:

@@ -17,6 +17,7 @@ from .. import checks
 from ..algorithms import METHODS, Algorithm
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
+from ..sampling import Sampling
 from . import recipe
 from .recipe import SWEEP, LongText, abridged
 
@@ -159,10 +160,11 @@ def arguments(
     dataset: xr.Dataset,
     problem: Problem | Mapping[str, Problem] | None = None,
     algorithm: Algorithm | type[Algorithm] | Sequence[type[Algorithm]] | None = None,
+    sampling: Sampling | None = None,
 ) -> dict[str, Any]:
     """The keyword arguments with which `simulate`, or for a sweep `sweep`, gives this dataset again, bit for bit.
 
-    problem, algorithm : needed only where the dataset could not hold them; must then be the ones of the run.
+    problem, algorithm, sampling : needed only where the dataset could not hold them; must then be those of the run.
     """
     record = require_runs("dataset", dataset)
     made = _problems(dataset, record, problem)
@@ -171,7 +173,7 @@ def arguments(
     else:
         method = _algorithm(dataset.attrs["algorithm"], algorithm)
     options = {name: _chosen(dataset, name, values) for name, values in record.get("options", {}).items()}
-    return {"problem": made, "algorithm": method, **recipe.stored_arguments(dataset, made), **options}
+    return {"problem": made, "algorithm": method, **recipe.stored_arguments(dataset, made, sampling), **options}
 
 
 def _algorithm(stored_text: str | LongText, given: Any) -> Algorithm:

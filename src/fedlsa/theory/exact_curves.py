@@ -29,7 +29,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..results import recipe
-from ..sampling import IID, Markov, Replay, Sampling
+from ..sampling import IID, Markov, Sampling, law_of
 from ..threads import small_products
 from . import trajectories, tuning
 from .exchanges import Agents
@@ -100,7 +100,10 @@ def exact_record(
 ) -> dict[str, dict[str, Any]]:
     """What `exact` returns, in plain arrays: "data_vars" (name: dimensions, values, attributes), "coords", "attrs"."""
     rounds = checks.integer("rounds", rounds, at_least=1)
-    checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
+    checks.instance("sampling", sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")
+    label = _label(sampling)
+    if isinstance(problem, Problem):
+        problem, sampling = law_of(problem, sampling)
     algorithm = checked_method(moments(problem), algorithm, IID() if isinstance(sampling, Markov) else sampling)
     groups = groups_of(problem, algorithm, xi_0)
     m = groups.moments
@@ -128,7 +131,7 @@ def exact_record(
     costs = _costs(m, algorithm, sampling, recorded)
     lost = m.check_digits(float(algorithm.eta(recorded[-1:])[0]), float(costs["samples"][1][-1]))
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
-    attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm)), "sampling": _label(sampling)}
+    attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm)), "sampling": label}
     attrs |= {"moments": found.moments, "route": found.route, "start": m.start_label(theta_0)}
     attrs["rounding"] = max(lost, _lost_in_means(start, groups, algorithm, values["mse"][1]))
     return {"data_vars": values | costs, "coords": {"rounds": recorded}, "attrs": attrs}
@@ -217,7 +220,7 @@ def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.in
 
 def _label(sampling: Sampling) -> str:
     if not isinstance(sampling, Markov):
-        return "IID"
+        return repr(sampling).removesuffix("()")
     start = "" if sampling.start is None else f", start={sampling.start}"
     return f"Markov(thin={sampling.thin}{start})"
 

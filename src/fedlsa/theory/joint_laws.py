@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..algorithms import Algorithm, method
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
-from ..sampling import Markov, Replay, Sampling
+from ..sampling import IID, Sampling
 from . import krylov, tuning
 from .exchanges import Agents, ExchangeRound, declared, exchange_of
 from .linear import at_rounds
@@ -24,7 +24,7 @@ from .problem_moments import Moments
 def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
     """The method that is given in any way; one that has no exact moments here is refused."""
     algorithm = method("algorithm", given, "theory")
-    if isinstance(sampling, (Markov, Replay)):
+    if not isinstance(sampling, IID):
         raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
     if algorithm.projection is not None:
         raise ArgumentError(f"projection must be None: a projected method is not linear; got {algorithm.projection}")

@@ -290,6 +290,9 @@ def parts(jobs: list[Job]) -> list[list[Job]]:
         if job.problem.dim > MOST_DIMENSIONS:
             raise ArgumentError(f"dim must be at most {MOST_DIMENSIONS} with engine='cuda'; got {job.problem.dim}")
         refuse_raising(type(job.algorithm))
+        if job.sampling.order is not None:
+            rule = "sampling must have no order of its own with engine='cuda': use engine='cpu'"
+            raise ArgumentError(f"{rule}; got {job.sampling}")
     free = _free()
     out, used, laid_out = [list[Job]()], 0, set[int]()
     for job in jobs:
