@@ -106,6 +106,7 @@ SETTINGS = {
     "IID": fl.IID,
     "Markov": lambda: fl.Markov(2, start=[0, 1]),
     "Replay": lambda: fl.Replay(3),
+    "Sampling": fl.Sampling,
     "Regression": lambda: fl.Regression("y", columns=["age", "dose"], ridge=0.1),
     "Value": lambda: fl.Value(0.9, features=np.eye(3)),
     "OneHot": lambda: fl.problems.features.OneHot(4, without=(3,)),

@@ -190,6 +190,7 @@ def calls():
         "IID": lambda: call(fl.IID),
         "Markov": lambda: call(fl.Markov, 1, (0, 0, 0)),
         "Replay": lambda: call(fl.Replay, 1),
+        "Sampling": lambda: call(fl.Sampling),
         "Regression": lambda: call(fl.Regression, "y", ("a", "b"), True, True, 0.1),
         "Value": lambda: call(fl.Value, 0.9, 0.5, "s", "n", "r", "e", "t", "i", None, True, True),
         "fit": lambda: call(fl.fit, sites(), regression, 0.3, method="scafflsa", lag=None, seed=0,

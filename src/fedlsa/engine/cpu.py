@@ -283,7 +283,7 @@ def task_count(job: Job, threads: int) -> int:
 def compile_for(job: Job) -> dict[str, int]:
     """The addresses of the kernels for this kind of job, from the disk cache or compiled."""
     cpu_kernel.driver()
-    own = {"hook": compiled_hook(type(job.algorithm)), "order": compiled_order(job.sampling.order)[1]}
+    own = {"hook": compiled_hook(type(job.algorithm)), "order": compiled_order(job.sampling.order)}
     addresses = {name: k.address if k else 0 for name, k in own.items()}
     return addresses | {name: k.address for name, k in kernels(job).items()}
 

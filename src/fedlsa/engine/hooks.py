@@ -125,23 +125,24 @@ def _cause(error: Exception) -> str:
 
 
 @functools.cache
-def compiled_order(order: Any) -> tuple[Any, Any]:
-    """The order as a function (place, seed, agent, number) and, for the engine, as a kernel; none where there is none.
+def compiled_order(order: Any) -> Any:
+    """The order as a kernel (address of place, length, seed, agent, number); None where there is none.
 
     place[1:] becomes the rows of a pass and place[0] its number + 1, or minus that where the order raises or gives what
     is no row. Its words are those of the pass's observations.
     """
     if order is None:
-        return None, None
+        return None
     compiled = njit(error_model="numpy", boundscheck=True)(order)
 
-    @njit(error_model="numpy")
-    def fill(place, seed, agent, number):  # type: ignore[no-untyped-def]
-        rows, length, sound = place[1:], len(place) - 1, place[0] >= 0  # what has failed is not forgotten
-        words = np.empty(length, np.int64)
+    def fill(at, length, seed, agent, number, _a, _b, _c):  # type: ignore[no-untyped-def]
+        place, words = carray(pointer(at, types.int64), length + 1), np.empty(length, np.int64)
+        rows, sound, first = place[1:], place[0] >= 0, number * length  # what has failed is not forgotten
+        x = block(seed, agent, OBSERVATION, first // 4)
         for k in range(length):
-            step = number * length + k
-            rows[k], words[k] = k, block(seed, agent, OBSERVATION, step // 4)[step % 4]
+            if (first + k) % 4 == 0:
+                x = block(seed, agent, OBSERVATION, (first + k) // 4)
+            rows[k], words[k] = k, x[(first + k) % 4]
         try:
             compiled(rows, words)
         except Exception:
@@ -151,12 +152,9 @@ def compiled_order(order: Any) -> tuple[Any, Any]:
                 rows[k], sound = 0, False
         place[0] = number + 1 if sound else -1 - number
 
-    def call(at, length, seed, agent, number, _a, _b, _c):  # type: ignore[no-untyped-def]
-        fill(carray(pointer(at, types.int64), length + 1), seed, agent, number)
-
     try:
         compiled.compile((types.Array(types.int64, 1, "C"),) * 2)
-        return fill, cfunc(KERNEL)(call)
+        return cfunc(KERNEL)(fill)
     except Exception as error:
         rule = f"order, {order.__qualname__}, must be a static function (rows, words) that Numba can compile"
         raise ArgumentError(f"{rule}; got from Numba: {_cause(error)}") from error
@@ -165,7 +163,8 @@ def compiled_order(order: Any) -> tuple[Any, Any]:
 def draw_pass(sampling: Sampling, seed: int, agent: int, number: int, length: int) -> NDArray[np.int64]:
     """(length,): the rows of a table in the order of a pass."""
     place = np.zeros(length + 1, np.int64)
-    compiled_order(sampling.order)[0](place, np.uint64(seed), agent, number)
+    key = int(np.uint64(seed).astype(np.int64))
+    compiled_order(sampling.order).ctypes(place.ctypes.data, length, key, agent, number, 0, 0, 0)
     if place[0] < 0:
         raise bad_order(sampling, f"pass {number} of agent {agent}")
     return place[1:]
