@@ -113,6 +113,19 @@ def test_a_hold_out_of_a_regression(fedlsa, firms):
     assert row(out, "firm-2.csv") == ["40", *(f"{v:.3g}" for v in (r.r_squared, r.rmse, r.spread, r.mean))]
 
 
+def test_sites_own_intercepts_are_saved_only_where_asked(fedlsa, firms):
+    fit = "fit", "regression", *firms[:2], "--target", "invest", "--own", "intercept", "--no-plan"
+    code, out, _ = fedlsa(*fit, "--out", "m.json", "--own-effects")
+    assert code == 0
+    assert "Each site's own:" in out
+    at = fl.Fit.load("m.json").predict(firms[0], site="firm-0.csv")
+    assert row(fedlsa("predict", "m.json", firms[0], "--site", "firm-0.csv")[1], "1")[0] == f"{at[0]:.5g}"
+    assert "Traceback" not in (err := fedlsa("predict", "m.json", firms[0])[2])
+    assert "site must be of the fit" in err
+    assert fedlsa(*fit, "--out", "m.json", "--force")[0] == 0
+    assert "own_effects must be in the fit" in fedlsa("evaluate", "m.json", firms[0])[2]
+
+
 def test_predictions_of_a_file_are_printed_and_saved(fedlsa, firms):
     assert fedlsa("fit", "regression", *firms[:2], "--target", "invest", "--local", "means", "--out", "m.json")[0] == 0
     code, out, err = fedlsa("predict", "m.json", firms[2], "--level", "0.9", "--out", "table.csv")

@@ -105,6 +105,7 @@ def fit(
     level: float = option("Of confidence intervals.", 0.95, "Error bars"),
     test: list[str] | None = option("Claims to test, 'a = b' or 'a = 0, b = 0'; may be repeated.", None, "Error bars"),
     out: Path | None = option("Save the model: FILE.json, for fedlsa predict and evaluate.", None, "Output"),
+    own_effects: bool = switch("--own-effects", "Save what is each site's own in the model too.", "Output"),
     plot: Path | None = option("Draw coefficients and errors: .png, .pdf or .svg.", None, "Output"),
     force: bool = FORCE,
     quiet: bool = switch("--quiet", "No bar and no tables.", "Output"),
@@ -121,7 +122,7 @@ def fit(
     with progress_bars(shown=not quiet, transient=True) as made:
         fitted = fit_sites(sites, wanted, progress=None if made is None else made.show, **arguments)
     fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)
-    saved.save(out, fitted.save)
+    saved.save(out, partial(fitted.save, own=own_effects))
     saved.draw(plot, partial(figures.coefficients, fitted, level=level))
     tests = [fitted.test(claims) for claims in test or ()]  # a claim that cannot be read loses nothing
     if json:
@@ -229,6 +230,7 @@ def predict(
     model: Path = MODEL,
     file: Path = argument("Points with the model's columns: .parquet or .csv."),
     level: float = option("Of intervals.", 0.95),
+    site: str | None = option("The site whose own intercept counts, where sites have their own.", None),
     out: Path | None = option("Save the table: FILE.csv.", None, "Output"),
     force: bool = FORCE,
     json: bool = AS_JSON,
@@ -240,7 +242,7 @@ def predict(
     points = site_files([file])
     if len(points) > 1:
         raise ArgumentError(f"predict needs one file of points; {str(file)!r} are {len(points)}")
-    found = _load(model).predict_interval(points[0], level)
+    found = _load(model).predict_interval(points[0], level, site=site)
     saved.save_table(out, found.to_frame().to_dict("records"))
     if json:
         print_json(model=model, file=file, level=level, **vars(found), saved=saved.saved)

@@ -110,6 +110,7 @@ REGRESSION: Words = {
     "ridge": "Penalty, on the standardised columns.",
     "row_weights": "Column of row weights.",
     "offset": "Column that is taken from the target.",
+    "own": Option("What each site has of its own, which stays there.", names=("intercept",)),
     "missing": Option("Rows without a value that is needed: error, or drop.", names=MISSING),
 }
 VALUE: Words = {

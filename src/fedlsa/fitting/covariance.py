@@ -56,7 +56,7 @@ from ..errors import ArgumentError, SiteDataError
 from ..theory.linear import smat, svec
 from .rows import FeatureScale, Piece
 from .scores import FirstResiduals, ScorePass, SharedSolution, join_pairs
-from .sums import SolvedSystem, Systems, check_determined, penalty_of
+from .sums import LEVERAGE_ONE, SolvedSystem, Systems, check_determined, penalty_of
 from .tables import Codes
 from .tasks import SITES, CovarianceKind, Regression, Task
 
@@ -126,9 +126,10 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
     count, mass = systems.n, systems.mass
     window, squares = put(lambda one: one.window), put(lambda one: one.sums.at.share * one.sums.squares)
     share, own_A = put(lambda one: one.sums.at.share), put(lambda one: one.own.A)
-    N, n = len(count), int(count.sum())
-    if n <= d:
-        rule = f"error bars need more rows than coefficients, {d}; all sites together have {n}"
+    N, n, q = len(count), int(count.sum()), int(kind.own)
+    all_fitted = d + N * q
+    if n <= all_fitted:
+        rule = f"error bars need more rows than coefficients, {all_fitted}; all sites together have {n}"
         raise SiteDataError(f"{rule}, which are fitted exactly")
     if kind.lag is not None and kind.lag >= count.max():
         raise ArgumentError(f"lag must be less than the rows of the largest site, {count.max()}; got {kind.lag}")
@@ -150,6 +151,8 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
         if clusters < 2:
             rule = f"error bars need at least 2 clusters ({kind.cluster!r})"
             raise SiteDataError(f"{rule}; all sites together have {clusters}")
+        if q and kind.name == "HC3":
+            pairs = replace(pairs, sums=_without_own(pairs.sums, d))
         system = pairs.sums[:, 1 + 2 * d :].reshape(-1, d, d) if kind.name == "HC3" else None
         each, own_each = share[pairs.sites, None], 1 / mass[pairs.sites, None]
         S, M = each * pairs.sums[:, 1 : 1 + d], None if system is None else each[:, :, None] * system
@@ -174,17 +177,17 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
     if fallback:
         kind = replace(kind, name="HC1")
         meats = share[:, None, None] ** 2 * second if kind.cluster is None else meats
-    factor, single = kind.factor(n, d, clusters), asked.of_one_site  # others may have what one site has not
+    factor, single = kind.factor(n, all_fitted, clusters), asked.of_one_site  # others may have what one site has not
     with np.errstate(divide="ignore", invalid="ignore"):
-        own_factor = single.factor(count, rank, site_clusters)
+        own_factor = single.factor(count, rank + q, site_clusters)
     if kind.name == "classical":
         grams = mass[:, None, None] * (systems.A - np.diag(penalty))
         meats, own_meats = share[:, None, None] ** 2 * grams, grams
         left, right = np.linalg.solve(A, grams.sum(axis=0)), np.linalg.solve(A, meats.sum(axis=0))
         fitted = d - np.trace(np.linalg.solve(A, np.diag(penalty)))
-        factor = float((squares / share).sum()) / (n - 2 * fitted + np.trace(left @ right))
+        factor = float((squares / share).sum()) / (n - N * q - 2 * fitted + np.trace(left @ right))
         with np.errstate(divide="ignore", invalid="ignore"):
-            own_factor = put(lambda one: one.own_sums.squares) / (count - rank) / mass**2
+            own_factor = put(lambda one: one.own_sums.squares) / (count - rank - q) / mass**2
     mean = put(lambda one: one.sums.products) / mass[:, None] + penalty * theta
     if kind.values:  # the same; else with the digits that A theta - b has lost
         mean = systems.A @ theta - systems.b
@@ -194,12 +197,12 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
     degrees, lags = put(lambda one: one.sums.degrees), 0.0 if kind.long_run else window * 2 / 3
     with np.errstate(divide="ignore", invalid="ignore"):
         own = sandwiches(own_A, np.broadcast_to(own_factor, N)[:, None, None] * own_meats)
-        own_freedom = np.minimum(np.minimum(count - rank, degrees), count / lags)
+        own_freedom = np.minimum(np.minimum(count - rank - q, degrees), count / lags)
     if single.cluster is not None:
         own_freedom = site_clusters - 1.0
-    telling = (count > rank) & (rank > 0)
+    telling = (count > rank + q) & (rank > 0)
     own[~telling | open_own] = np.nan
-    freedom = float(clusters - 1 if kind.cluster is not None else n - d)
+    freedom = float(clusters - 1 if kind.cluster is not None else n - all_fitted)
     if kind.long_run:
         freedom = _pooled_freedom(meats, degrees, freedom)
     elif of.spread is not None and shares > 0:
@@ -246,6 +249,19 @@ def _pooled_freedom(meats: Floats, degrees: Floats, most: float) -> float:
     return min(float(shares.sum() ** 2 / np.sum(shares**2 / degrees)), most) if shares.sum() > 0 else most
 
 
+def _without_own(sums: Floats, d: int) -> Floats:
+    """Sums of clusters for the jackknife, with the part of each in the intercept z of its site (`ScorePass`).
+
+    The system without a cluster has the Schur complement A - A_g - p p^T / (1 - q) and the right side S_g + p s / (1 -
+    q), p = sum u z, s = sum z e and q = sum z^2 over it. A cluster that is its whole site has p = 0 and s = 0.
+    """
+    out, p, s, q = np.split(sums, [at := 1 + 2 * d + d * d, at + d, at + d + 2], axis=1)
+    root = np.sqrt(np.maximum(1 - q, LEVERAGE_ONE))
+    p, s = np.where(1 - q > LEVERAGE_ONE, p / root, 0.0), s / root
+    system = (p[:, :, None] * p[:, None, :]).reshape(-1, d * d)
+    return np.asarray(out + np.hstack([np.zeros_like(q), p * s[:, :1], p * s[:, 1:], system]), np.float64)
+
+
 def _by_site(units: Floats, sites: Codes, N: int) -> Floats:
     """(N, d, d): sums of squares of units : (k, d)."""
     order = np.argsort(sites, kind="stable")
@@ -287,13 +303,14 @@ def root_of_sandwich(A: Floats, meat: Floats) -> Floats:
 
 def measure_fit(
     task: Task, scale: FeatureScale, A: Floats | None, rows: tuple[int, float], squares: float, mean: Floats,
-    variance: float, pooled: bool, log_weights: float = 0.0,
+    variance: float, pooled: bool, log_weights: float = 0.0, own: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """How well a regression fits, as fields of a Fit, as statsmodels has them; none for a value function.
 
     A : (d, d), without the ridge; rows : n, and the sum of their weights; squares : sum r_c w e^2, in the run's
     coordinates; mean : (k + 1,) of features and target; variance : of the target; pooled : whether rows count by their
-    weights alone; log_weights : the sum of the logarithms of these
+    weights alone; log_weights : the sum of the logarithms of these; own : sites with intercepts of their own, about
+    which the target then varies
 
     The variance is sum of v e^2 / (n - d), v = r_c w scaled so that they add up to the rows' own weights w. R^2 is
     about the mean where columns have a constant among their combinations, as A tells, and else about 0. The likelihood
@@ -313,7 +330,7 @@ def measure_fit(
         likelihood = (log_weights - n * (1 + math.log(2 * math.pi * squares * mass / n))) / 2
     known = variance > 0 and (task.intercept or A is not None)
     return {
-        "residual_variance": squares * mass / (n - scale.dim),
+        "residual_variance": squares * mass / (n - scale.dim - own),
         "r_squared": 1 - squares / variance if known else math.nan,
         "log_likelihood": likelihood,
         "constant": None if constant is None else constant / scale.spread,

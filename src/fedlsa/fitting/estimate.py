@@ -148,6 +148,8 @@ def fit(
         raise ArgumentError(f"cluster must be the name of a column, or 'sites'; got {checks.show(cluster)}")
     asked = CovarianceKind.of(task, covariance, cluster, lag)
     checks.boolean("baselines", baselines)
+    if bootstrap is not None and task.own and (cluster != SITES or resample not in (None, "cluster")):
+        raise ArgumentError("bootstrap must go with cluster='sites' where sites have intercepts of their own")
     if bootstrap is not None:
         checks.memory("bootstrap", checks.integer("bootstrap", bootstrap, at_least=2), 64, "a replica's answer")
     if resample is not None:
@@ -180,7 +182,8 @@ def fit(
     mass, squares = float(systems.mass.sum()), float(found.squares.sum())
     rows, pooled = (int(systems.n.sum()), mass), np.allclose(weights, systems.mass / mass, rtol=1e-12)
     target = data.mean, float(data.variance[-1])
-    fits = measure_fit(task, data.scale, A - np.diag(data.penalty), rows, squares, *target, pooled, found.log_weights)
+    A_bare, more = A - np.diag(data.penalty), (found.log_weights, len(data.names) * (task.own is not None))
+    fits = measure_fit(task, data.scale, A_bare, rows, squares, *target, pooled, *more)
     out = Fit(
         task=data.task,
         names=names,
@@ -205,6 +208,7 @@ def fit(
         **fits,
         fittedvalues=fitted,
         resid=residuals,
+        own_effects=data.own_effects(T @ theta + t),
         bootstrap=replicas,
         made_by={"versions": versions()},
     )
@@ -255,9 +259,11 @@ def _each_row(data: PooledData, theta: Floats) -> tuple[Floats | None, Floats | 
     for group in data.groups:
         same = [id(getattr(table, "given", table)) for table in group.tables for _ in table.sites]
         table = np.array([places.setdefault(one, len(places)) for one in same])
-        for p in group.kept:
+        for given in group.kept:
+            p = data.within(given, group)
             value = p.u @ theta
             left.append(p.y - value)
+            value = value if p is given else value + (given.y - p.y)
             found.append(value if p.offset is None else value + p.offset)
             order.append(p.order if isinstance(p.order, np.ndarray) else p.order + np.arange(len(p.y)))
             of.append(np.repeat(table[p.sites], p.counts))

@@ -141,7 +141,8 @@ def _residuals(fit: Fit, task: Regression, columns: Columns, table: DataTable) -
     sums = SiteSums(table.sites)
     with np.errstate(over="ignore", invalid="ignore"):  # `check` says it in words
         for x, p in read_observations(table, task, columns):
-            sums.add((p.y - x @ fit.theta)[:, None], p if p.offset is None else replace(p, y=p.y + p.offset))
+            site = None if task.own is None else np.array(table.sites)[p.sites].repeat(p.counts)
+            sums.add((p.y - fit.values_at(x, site))[:, None], p if p.offset is None else replace(p, y=p.y + p.offset))
     sums.check(least=0.0)
     return sums
 

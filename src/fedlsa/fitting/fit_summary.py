@@ -195,6 +195,7 @@ def _common(fit: Any) -> list[tuple[str, str]]:
     dropped = sum(s.dropped for s in fit.per_site)
     out = [("Weights", weights), ("Covariance", fit.covariance_kind), ("Sites", f"{len(fit.per_site):,}")]
     rows = "Rows" if isinstance(fit.task, Regression) else "Transitions"
+    out += [("Each site's own", fit.task.own)] if fit.task.own else []
     return [*out, (rows, f"{fit.rows:,}"), *([("Rows dropped", f"{dropped:,}")] if dropped else [])]
 
 

@@ -24,8 +24,8 @@ from .hypotheses import WaldTest, wald_test
 from .model_files import read_model, write_model
 from .sites import from_columns, has_names
 from .table_files import open_file
-from .tables import MissingRows, drop_incomplete
-from .tasks import Task, Value
+from .tables import MissingRows, drop_incomplete, name_of
+from .tasks import OURS, Task, Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,27 +33,6 @@ if TYPE_CHECKING:
 SKEWNESS_COST = 4.0  # times gamma^2: by how much 1 / degrees of freedom is larger
 LEAST_DEGREES = 3.0  # that skewness leaves: coverage with 1 was the same, and intervals 4 times as wide
 SHOWN = 20  # coefficients in a repr, which is to fit on a screen
-OURS = {
-    "bse": "standard_error",
-    "coef_": "theta",
-    "conf_int": "confidence_interval(level)",
-    "cov_params": "covariance",
-    "cov_type": "covariance_kind",
-    "df_resid": "degrees_of_freedom",
-    "f_pvalue": "test().p_value",
-    "f_test": "test(hypothesis)",
-    "fvalue": "test().statistic",
-    "get_prediction": "predict_interval(new, level)",
-    "llf": "log_likelihood",
-    "mse_resid": "residual_variance",
-    "pvalues": "p_values",
-    "rsquared": "r_squared",
-    "rsquared_adj": "adjusted_r_squared",
-    "scale": "residual_variance",
-    "t_test": "test(hypothesis)",
-    "tvalues": "t_values",
-    "wald_test": "test(hypothesis)",
-}  # what statsmodels and scikit-learn call it, and its name here
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -205,6 +184,8 @@ class Fit(Displayed, ReadOnly):
         the same whatever their rows, and for a value function
     constant : (d,) with which columns add up to 1 in every row, as those of all levels of a category do; None where
         none do, or there is an intercept
+    own_effects : where sites have intercepts of their own, these by the sites' names. Each stays at its site; here all
+        are on one machine. A file holds them where save(own=True) says so, and what it holds beside does not tell them
     resid, fittedvalues : (n,) of a regression's rows in their order; None where these were not kept, and in a fit that
         was loaded, for a file does not hold them
 
@@ -247,6 +228,7 @@ class Fit(Displayed, ReadOnly):
     constant: Floats | None = None
     resid: Floats | None = field(default=None, compare=False)
     fittedvalues: Floats | None = field(default=None, compare=False)
+    own_effects: dict[str, float] | None = field(default=None, compare=False)
 
     if not TYPE_CHECKING:  # for which there is no name but those above and below
 
@@ -308,18 +290,24 @@ class Fit(Displayed, ReadOnly):
     def adjusted_r_squared(self) -> float:
         """R^2 with the variances of residuals and target each over their degrees of freedom; NaN for a value function.
         A constant, an intercept's or one among the columns, costs the target one."""
-        n, d, centred = self.rows, len(self.theta), self.task.intercept or self.constant is not None
+        n, d = self.rows, self._fitted
+        centred = d - len(self.theta) or int(self.task.intercept or self.constant is not None)
         return 1 - (1 - self.r_squared) * (n - centred) / (n - d) if n > d else math.nan
 
     @property
     def aic(self) -> float:
         """Akaike's criterion, 2 d - 2 log_likelihood."""
-        return 2 * (len(self.theta) - self.log_likelihood)
+        return 2 * (self._fitted - self.log_likelihood)
 
     @property
     def bic(self) -> float:
         """The Bayesian information criterion, d log n - 2 log_likelihood."""
-        return len(self.theta) * math.log(self.rows) - 2 * self.log_likelihood
+        return self._fitted * math.log(self.rows) - 2 * self.log_likelihood
+
+    @property
+    def _fitted(self) -> int:
+        """How many numbers the data have determined: coefficients, and intercepts that are sites' own."""
+        return len(self.theta) + len(self.per_site) * (self.task.own is not None)
 
     @property
     def t_values(self) -> Floats:
@@ -379,7 +367,7 @@ class Fit(Displayed, ReadOnly):
         """(q, d): R with R theta = 0 where the model is the same in every row."""
         one, k = np.eye(len(self.theta)), self.constant
         if self.task.intercept or k is None:
-            return one[: len(one) - self.task.intercept]
+            return one[: len(one) - (self.task.intercept and self.task.own is None)]
         some = np.flatnonzero(k)
         best = some[np.argmin(self.standard_error[some] / np.abs(k[some]))]  # it says which multiple of k theta is
         return np.delete(one - np.outer(k / k[best], one[best]), best, axis=0)
@@ -402,43 +390,66 @@ class Fit(Displayed, ReadOnly):
         """Do the sites agree? Their own solutions, Cochran's Q and I^2, who stands out, and the answer without each."""
         return compare_sites(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it all to `path` as JSON, which `Fit.load` and `fedlsa evaluate` read.
+    def save(self, path: str | os.PathLike[str], *, own: bool = False) -> None:
+        """Write it all to `path` as JSON, which `Fit.load` and `fedlsa evaluate` read; own : `own_effects`, too.
 
         Features that are a function or a transformer cannot be written; there is a warning, and `load` asks for them.
         """
-        write_model(self, checks.path("path", path))
+        write_model(self, checks.path("path", path), self._known_effects() if checks.boolean("own", own) else None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], features: Any = None) -> Fit:
         """Read what `save` wrote: the same to the last bit. features : those that the file could not hold."""
         return read_model(checks.path("path", path), cls, features)
 
-    def predict(self, new: Any, *, decimal: str | None = None) -> Floats:
+    def predict(self, new: Any, *, site: Any = None, decimal: str | None = None) -> Floats:
         """(n,): the model at given points; the intercept, and the offset where the task has one, are added here.
 
         new : a data frame, mapping or file with the model's `columns`, matched by name whatever their order (others are
             left alone), or an array (n, k) in their order (or whatever states the task's feature map takes). A formula
             needs a table; a level that no site had is an error
+        site : where sites have intercepts of their own, the name of one, or (n,) of each point's
         decimal : the decimal mark of a CSV file, as in fl.fit
         """
         x, offset = self._design_and_offset(new, decimal)
-        return np.asarray(x @ self.theta + offset, np.float64)
+        return np.asarray(self.values_at(x, site) + offset, np.float64)
 
-    def predict_interval(self, new: Any, level: float = 0.95, *, decimal: str | None = None) -> Prediction:
+    def values_at(self, x: Floats, site: Any = None) -> Floats:
+        """(n,): the model at rows that end in 1 where there is an intercept; site : as in `predict`."""
+        if self.task.own is None:
+            if site is not None:
+                raise ArgumentError(f"site must go with a task of own='intercept'; got {checks.show(site)}")
+            return np.asarray(x @ self.theta, np.float64)
+        known, names = self._known_effects(), [name_of(s) for s in np.asarray(site, object).ravel().tolist()]
+        if len(names) not in (1, len(x)) or any(name not in known for name in names):
+            rule = f"site must be of the fit, or those of {len(x):,} points, for others have no intercept"
+            raise ArgumentError(f"{rule}; got {checks.show(next((n for n in names if n not in known), names))}")
+        return np.asarray(x[:, :-1] @ self.theta + [known[name] for name in names], np.float64)
+
+    def _known_effects(self) -> dict[str, float]:
+        if self.own_effects is None:
+            raise ArgumentError("own_effects must be in the fit, which a file holds after save(own=True); it has none")
+        return self.own_effects
+
+    def predict_interval(
+        self, new: Any, level: float = 0.95, *, site: Any = None, decimal: str | None = None
+    ) -> Prediction:
         """The model at given points, as in `predict`, with pointwise intervals of `level`: of the model's value, and of
-        one new observation (of weight 1). decimal : the decimal mark of a CSV file
+        one new observation (of weight 1). site, decimal : as in `predict`; with site, only values are known, not errors
         """
         x, offset = self._design_and_offset(new, decimal)
+        if self.task.own is not None:
+            return Prediction(self.values_at(x, site) + offset, *[np.full(len(x), np.nan)] * 5)
         reach = self._quantile(level, x)
         variance = np.sum((x @ self.root) ** 2, axis=1)
-        value, error = x @ self.theta + offset, reach * np.sqrt(variance)
+        value, error = self.values_at(x, site) + offset, reach * np.sqrt(variance)
         wide = reach * np.sqrt(variance + self.residual_variance)
         return Prediction(value, np.sqrt(variance), value - error, value + error, value - wide, value + wide)
 
     def design(self, new: Any) -> Floats:
         """(n, d): the rows with which coefficients are multiplied, from points `new` as in `predict`."""
-        return self._design_and_offset(new)[0]
+        x = self._design_and_offset(new)[0]
+        return x if self.task.own is None else x[:, :-1]
 
     def _design_and_offset(self, new: Any, decimal: str | None = None) -> tuple[Floats, Floats | float]:
         """The rows with which coefficients are multiplied, (n, d), and what is added, (n,), at points `new`."""
@@ -480,7 +491,7 @@ class Fit(Displayed, ReadOnly):
                     "right where the task ends in them, and unknown where no row begins there"
                 )
         else:
-            d = len(self.theta) - task.intercept
+            d = len(self.theta) - (task.intercept and task.own is None)
             is_number = isinstance(task, Value) and d == 1 and given.ndim == 1  # of each state
             x = checks.array("new", given[:, None] if is_number else states, ("n", d))
         return np.column_stack([x, np.ones(len(x))]) if task.intercept else x

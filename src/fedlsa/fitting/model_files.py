@@ -31,9 +31,10 @@ DIGEST = "sha256"
 LOST = "not in this file"  # in place of features that are code
 
 
-def write_model(fit: Any, path: Path) -> None:
+def write_model(fit: Any, path: Path, own_effects: dict[str, float] | None = None) -> None:
     """Write the fields of a fit; a file that was there before is replaced only once the new one is complete."""
     content = {"format": FORMAT, "version": VERSION, **to_plain(fit)}
+    content |= {} if own_effects is None else {"own_effects": own_effects}
     stored = content["task"].get("features")
     if isinstance(stored, dict) and LOST in stored:
         warn(
@@ -85,6 +86,8 @@ def to_plain(value: Any) -> Any:
     if is_dataclass(value):
         kind = {"kind": type(value).__name__} if isinstance(value, Regression | Value | Algorithm) else {}
         out = kind | {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.compare}
+        if out.get("own", "") is None:  # files of tasks without it are as they were
+            del out["own"]
         return out | {"features": _plain_features(value.features)} if isinstance(value, Value) else out
     if isinstance(value, np.ndarray):
         return to_plain(value.tolist())

@@ -108,6 +108,7 @@ class PooledData:
     logs : of a value function, what each site's log says of itself
     dropped : (N,) rows that were left out because they lack a value
     mean, variance : (k + 1,) of the features and the target, over all sites
+    centres : the sites' means, where each has an intercept of its own; mean and variance are then of rows less these
     """
 
     groups: Sequence[SiteGroup]
@@ -120,13 +121,25 @@ class PooledData:
     dropped: Codes
     mean: Floats
     variance: Floats
+    centres: SiteSums | None = None
+
+    def within(self, p: Piece, group: SiteGroup) -> Piece:
+        """Rows less their sites' means, where each site has an intercept of its own."""
+        return p if self.centres is None else self.centres.centre(p, group.start)
+
+    def own_effects(self, theta: Floats) -> dict[str, float] | None:
+        """Each site's own intercept beside theta : (k,), on the original scale; None where there are none."""
+        if self.centres is None:
+            return None
+        mean = self.centres.mean
+        return dict(zip(self.names, (mean[:, -1] - mean[:, :-1] @ theta).tolist(), strict=True))
 
     def pieces(self, group: SiteGroup) -> Iterator[Piece]:
         """The observations of a group's sites in the run's coordinates, from memory or from files."""
         found: Iterable[Piece] = group.kept
         if not self.kept:
             found = (p for _, p in group.read_observations(self.task, self.columns, MissingRows(group.names)))
-        return (p.scaled(self.scale) for p in found)
+        return (self.within(p, group).scaled(self.scale) for p in found)
 
     def each(self, what: str, report: FitProgress, work: Callable[[SiteGroup, Iterator[Piece]], T]) -> list[T]:
         """work(group, its pieces) for every group."""
@@ -186,13 +199,14 @@ def read(
     logs = [log for one in passes for log in one.logs]
     if isinstance(task, Value):
         check_logs(task, logs, features, names)
+    centres, sums = (None, sums) if task.own is None else (sums, sums.within())
     mean, variance = sums.pooled(weights)
     where = names[0] if len(names) == 1 else f"all {len(names)} sites ({names[0]}, ...)"
     scale = scale_of(task, mean, variance, sums.largest.max(axis=0), features, where)
     kept = room.left >= 0
     for group in groups if not kept else ():
         group.kept.clear()
-    data = PooledData(groups, names, task, columns, scale, kept, logs, missing.incomplete, mean, variance)
+    data = PooledData(groups, names, task, columns, scale, kept, logs, missing.incomplete, mean, variance, centres)
     return data, weights, sums.systems(scale, data.penalty)
 
 

@@ -181,8 +181,8 @@ def feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
 
 
 def coefficient_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
-    """Of k features, and of the intercept where there is one."""
-    return (*feature_names(task, columns, k), *(["intercept"] if task.intercept else []))
+    """Of k features, and of the intercept where all sites share one."""
+    return (*feature_names(task, columns, k), *(["intercept"] if task.intercept and task.own is None else []))
 
 
 def feature_count(task: Task, columns: Columns) -> int:

@@ -356,6 +356,9 @@ class ScoreSums:
         self.second[s] += p.products(g, g)
         if self.kind.name in POWERS and self.kind.cluster is None:
             left = 1 - self.at.leverages(p)
+            if self.kind.own:  # a row that is all of its site is 0, for its own intercept has fitted it
+                own = own_column(p, self.systems.mass) ** 2
+                left = np.where(own > 1 - LEVERAGE_ONE, 1.0, left - own)
             for i in np.flatnonzero(left < LEVERAGE_ONE) if left.min() < LEVERAGE_ONE else ():
                 c = int(np.searchsorted(p.starts, i, "right")) - 1
                 self.leverage_one.setdefault(int(s[c]), int(self.rows[s[c]] + i - p.starts[c]) + 1)
@@ -378,6 +381,12 @@ class ScoreSums:
         if self.kind.long_run:
             return share * self.second * (self.rows / np.maximum(self.rows - 1, 1))[:, None, None]
         return share * (self.free if self.kind.name in POWERS else self.second)
+
+
+def own_column(p: Piece, mass: Floats) -> Floats:
+    """(n,): the column of each site's own intercept, with squares that add up to 1; mass : (N,) of the sites."""
+    column = p.each_row(1 / np.sqrt(mass))
+    return column if p.root is None else column * p.root
 
 
 def _filled(g: Floats, gaps: Codes) -> Floats:
@@ -424,7 +433,8 @@ class ScorePass:
         if kind.cluster is not None:
             d, jackknife = len(theta), kind.name == "HC3"
             less = f", of {d}^2 numbers each: covariance must be 'CR1' for so many" if jackknife else ""
-            self.clusters = ClusterSums(2 * d + d * d * jackknife + 1, kind.cluster == SITES, less)
+            more = (d * d + (d + 3) * kind.own) * jackknife
+            self.clusters = ClusterSums(2 * d + more + 1, kind.cluster == SITES, less)
         self.shares = self.log_weights = 0.0  # sums of q^2, and of the logarithms of the rows' weights
         self.residuals = FirstResiduals()
 
@@ -462,16 +472,18 @@ class ScorePass:
             with np.errstate(divide="ignore"):
                 self.log_weights += 2 * float(np.log(p.root).sum())
         with np.errstate(invalid="ignore", over="ignore"):  # of sites that leave coefficients open
-            _, own = self.own_sums.add(p)
+            own_e, own = self.own_sums.add(p)
         q = None
         if self.of.spread is not None:
             q = p.each_row(self.sums.at.share) ** 2 * np.einsum("ni,ij,nj->n", p.u, self.of.spread, p.u)
             self.shares += float(q @ q)
         if self.clusters is not None:
-            self.clusters.add(p, lambda part: self._unit_rows(p, np.hstack([g[part], own[part]]), q, part))
+            both = np.column_stack([e, own_e])
+            self.clusters.add(p, lambda part: self._unit_rows(p, np.hstack([g[part], own[part]]), both, q, part))
 
-    def _unit_rows(self, p: Piece, scores: Floats, q: Floats | None, part: slice) -> Floats:
-        """Of some rows: shares in the variance, scores at both solutions, and for the jackknife u u^T + w ridge."""
+    def _unit_rows(self, p: Piece, scores: Floats, e: Floats, q: Floats | None, part: slice) -> Floats:
+        """Of some rows: shares in the variance, scores at both solutions, and for the jackknife u u^T + w ridge; where
+        sites have intercepts z of their own, z u, z e with residuals e : (n, 2) at both solutions, and z^2."""
         u = p.u[part]
         n, d = u.shape
         shares = np.zeros(n) if q is None else q[part]
@@ -480,4 +492,6 @@ class ScorePass:
         weights = np.ones(n) if p.root is None else p.root[part] ** 2
         system = u[:, :, None] * u[:, None, :]
         system[:, range(d), range(d)] += weights[:, None] * self.of.penalty
-        return np.column_stack([shares, scores, system.reshape(n, d * d)])
+        z = own_column(p, self.systems.mass)[part, None] if self.kind.own else np.empty((n, 0))
+        more = [z * u, z * e[part], z * z] if self.kind.own else []
+        return np.column_stack([shares, scores, system.reshape(n, d * d), *more])

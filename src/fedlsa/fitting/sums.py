@@ -7,7 +7,7 @@ axis the site's: solutions of all of them are found at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -137,6 +137,23 @@ class SiteSums:
         mean = weights @ self.mean
         return mean, weights @ (self.variance + (self.mean - mean) ** 2)
 
+    def within(self) -> SiteSums:
+        """The moments of what `centre` leaves of rows; a column that does not vary at a site is 0 there."""
+        out, spread = SiteSums(self.names), np.diagonal(self.scatter, axis1=1, axis2=2)
+        varies = spread > self.mass[:, None] * (CONSTANT * self.largest) ** 2
+        vars(out).update(vars(self), origin=np.zeros_like(self.origin), offset=np.zeros_like(self.offset))
+        out.scatter = self.scatter * (varies[:, :, None] & varies[:, None, :])
+        return out
+
+    def centre(self, p: Piece, start: int) -> Piece:
+        """Rows that end in 1 without it, less the means of their sites, which count from `start`."""
+        here, z = p.moved(start), np.empty((len(p.y), p.u.shape[1]), order="F")
+        z[:, :-1], z[:, -1] = p.u[:, :-1], p.y
+        z -= here.each_row(self.origin)  # one after the other, for columns far from 0
+        z -= here.each_row(self.offset)
+        u = z[:, :-1]
+        return replace(p, u=u, v=u, y=z[:, -1])
+
     def summary(self, c: int = 0) -> Summary:
         scatter = np.diag(self.scatter[c]).copy()
         return Summary(int(self.n[c]), self.mean[c], scatter, self.largest[c], float(self.mass[c]))
@@ -183,25 +200,28 @@ def scale_of(
     largest : (k + 1,) absolute values; names : of the k features; where : the sites, for errors
     """
     k, constant = len(names), variance <= (CONSTANT * mean) ** 2
+    intercept = task.intercept and task.own is None
     for j in np.flatnonzero(constant[:k]).tolist():
         rule, instead = f"column {names[j]!r} is 0 in every row of {where}", "leave it out"
         if task.formula is not None and "]" in names[j] and largest[j] == 0:
             instead = "no row has these levels together: leave out their product, or join levels"
         if task.intercept and (largest[j] > 0 or task.features is None):
             rule = f"column {names[j]!r} has the same value, {mean[j]:g}, in every row of {where}"
+            if task.own is not None:
+                rule = f"column {names[j]!r} does not vary within any of {where}, which have intercepts of their own"
         elif largest[j] != 0:
             continue
         raise SiteDataError(f"{rule}; {instead}")
     if not task.scaled:
-        return original_scale(k, task.intercept)
+        return original_scale(k, intercept)
     if not task.standardise:  # centred for the sake of a ridge
-        return FeatureScale(mean[:k], np.ones(k), float(mean[k]), 1.0, task.intercept)
+        return FeatureScale(mean[:k], np.ones(k), float(mean[k]), 1.0, intercept)
     if not isinstance(task, Regression) or not task.intercept:  # without a constant term features cannot be shifted
         size = np.sqrt(variance + mean**2)
         y_spread = float(size[k]) if isinstance(task, Regression) else 1.0
         return FeatureScale(np.zeros(k), size[:k], 0.0, y_spread or 1.0, task.intercept)
     spread = np.sqrt(variance)
-    return FeatureScale(mean[:k], spread[:k], float(mean[k]), float(spread[k]) or 1.0, task.intercept)
+    return FeatureScale(mean[:k], spread[:k], float(mean[k]), float(spread[k]) or 1.0, intercept)
 
 
 @dataclass(frozen=True, eq=False)

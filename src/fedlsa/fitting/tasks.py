@@ -41,8 +41,30 @@ ELSEWHERE = {  # what statsmodels and pandas call it: what it is called here
     "alpha": "ridge of fl.Regression",
     "gamma": "discount of fl.Value",
     "lambda_": "trace of fl.Value",
+    "own": "own of fl.Regression",
     "thousands": "decimal of fl.fit, the other mark",
     "sep": "the header of the file",
+}
+OURS = {  # what statsmodels and scikit-learn call what a fit has: its name here
+    "bse": "standard_error",
+    "coef_": "theta",
+    "conf_int": "confidence_interval(level)",
+    "cov_params": "covariance",
+    "cov_type": "covariance_kind",
+    "df_resid": "degrees_of_freedom",
+    "f_pvalue": "test().p_value",
+    "f_test": "test(hypothesis)",
+    "fvalue": "test().statistic",
+    "get_prediction": "predict_interval(new, level)",
+    "llf": "log_likelihood",
+    "mse_resid": "residual_variance",
+    "pvalues": "p_values",
+    "rsquared": "r_squared",
+    "rsquared_adj": "adjusted_r_squared",
+    "scale": "residual_variance",
+    "t_test": "test(hypothesis)",
+    "tvalues": "t_values",
+    "wald_test": "test(hypothesis)",
 }
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +96,8 @@ class Regression(Settings, ReadOnly):
     row_weights : column of weights w of at least 0, in inverse proportion to the noise's variance, as in WLS
     offset : column that is taken from the target before the fit, and added to what is predicted
     missing : "error" where a row lacks a value that is needed, or "drop" such rows and count them
+    own : "intercept" where each site has an intercept of its own, which stays there (site fixed effects). Coefficients
+        are then those within sites, of least squares with a dummy for every site
 
     >>> fl.Regression("y", columns=["age", "dose"], ridge=0.1).columns
     ('age', 'dose')
@@ -87,6 +111,7 @@ class Regression(Settings, ReadOnly):
     row_weights: str | None = None
     offset: str | None = None
     missing: str = "error"
+    own: str | None = None
     features: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -108,6 +133,8 @@ class Regression(Settings, ReadOnly):
                 rule = "intercept must not be given beside a formula, which leaves it out by - 1"
                 raise ArgumentError(f"{rule}; got {checks.show(self.formula)}")
             object.__setattr__(self, "intercept", parsed.intercept)
+        if self.own is not None and checks.choice("own", self.own, ("intercept",)) and not self.intercept:
+            raise ArgumentError("own must not be 'intercept' where the task leaves intercepts out; got both")
         checks.boolean("standardise", self.standardise)
         object.__setattr__(self, "ridge", checks.real("ridge", self.ridge, at_least=0))
 
@@ -176,6 +203,7 @@ class Value(Settings, ReadOnly):
     offset: ClassVar[None] = None
     ridge: ClassVar[float] = 0.0
     missing: ClassVar[str] = "error"
+    own: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         for field in ("discount", "trace"):
@@ -219,6 +247,7 @@ class CovarianceKind:
     """What is assumed of the rows' errors.
 
     name : "classical", "HC0" to "HC3" or "HAC"; asked : whether it was asked for, or is the default
+    own : whether each site has an intercept of its own, from which rows are taken
     lag : L; None has the window chosen. cluster : a column, "sites" or None; values : whether of a value function
     """
 
@@ -227,6 +256,7 @@ class CovarianceKind:
     lag: int | None = None
     cluster: str | None = None
     values: bool = False
+    own: bool = False
 
     @classmethod
     def of(cls, task: Task, covariance: str | None, cluster: str | None, lag: int | None) -> CovarianceKind:
@@ -249,7 +279,7 @@ class CovarianceKind:
         if lag is not None and covariance not in (None, "HAC"):
             raise ArgumentError(f"lag must go with covariance='HAC', not with {covariance!r}; got {lag}")
         name = (covariance or ("HC3" if lag is None else "HAC")).replace("CR", "HC")
-        return cls(name, covariance is not None, lag, cluster)
+        return cls(name, covariance is not None, lag, cluster, own=task.own is not None)
 
     @property
     def shown(self) -> str:
