@@ -78,6 +78,23 @@ def long_rows():
     return fl.problems.from_transitions([(phi[:-1], r, phi[1:], np.zeros(80, bool)) for phi, r in logs], 0.8)
 
 
+def pairs():
+    """Emphatic TD(lambda), off-policy: chains of pairs of states, rows of u and v that have nothing in common."""
+    g = np.random.default_rng(7)
+    P, b = g.dirichlet(np.full(4, 0.5), size=(3, 4, 2)), g.dirichlet([2.0, 2.0], size=(3, 4))
+    given = {"behaviour": b, "terminal": np.arange(4) == 3, "initial": [0.7, 0.3, 0, 0]}
+    return fl.problems.from_mdps(P, g.normal(size=(3, 4, 2)), np.full((4, 2), 0.5), rows(g, 4, 3) / 2, 0.7,
+                                 trace=0.5, emphatic=True, **given)  # fmt: skip
+
+
+def gradients():
+    """Dense observations along trajectories."""
+    g = np.random.default_rng(8)
+    P, policy = g.dirichlet(np.full(5, 0.5), size=(4, 5, 2)), g.dirichlet([1.0, 1.0], size=5)
+    r, b = g.normal(size=(4, 5, 2)), np.full((5, 2), 0.5)
+    return fl.problems.gradient_td(P, r, policy, rows(g, 5, 3), 0.9, kind="tdc", ratio=0.7, behaviour=b)
+
+
 PROBLEMS = {
     "garnet": lambda: fl.problems.garnet(agents=5, states=12, seed=1),
     "mdps": decision_processes,
@@ -85,6 +102,8 @@ PROBLEMS = {
     "regression": sites,
     "dense": dense,
     "long": long_rows,
+    "pairs": pairs,
+    "gradients": gradients,
 }
 problem = cache(lambda name: PROBLEMS[name]())
 
@@ -127,6 +146,8 @@ CASES = [
     ("dense", fl.IID(), 5, 8, "all"),
     ("long", fl.IID(), 5, 8, "plain"),
     ("long", fl.IID(), 5, 8, "all"),
+    ("pairs", fl.Markov(thin=2), 6, 8, "share"),
+    ("gradients", fl.Markov(), 5, 8, "all"),
 ]
 
 

@@ -18,6 +18,11 @@ MADE = {
     "episodes": problems.from_mdps(
         **MDPS, discount=0.9, terminal=[False, False, False, True], initial=[0.3, 0.3, 0.4, 0]
     ),
+    "traces off-policy": problems.from_mdps(
+        **MDPS, discount=0.9, trace=0.5, emphatic=True, behaviour=RNG.dirichlet(np.ones(3), (2, 4))
+    ),
+    "average reward": problems.average_reward(**MDPS, ratio=0.5, weights=[1, 3]),
+    "gradient_td": problems.gradient_td(**MDPS, discount=0.9, kind="gtd2", ratio=2, behaviour=np.full((4, 3), 1 / 3)),
     "from_transitions": problems.from_transitions([LOG, (*LOG, LOG[3][::-1])], 0.9, trace=0.4, weights=[1, 3]),
     "importance": problems.from_transitions([(*LOG, None, RNG.random(9))], 0.9, trace=0.4),
     "from_chains": problems.from_chains(

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from .families import make as make
     from .families import ring as ring
     from .garnets import garnet as garnet
+    from .mdp import average_reward as average_reward
     from .mdp import from_chains as from_chains
     from .mdp import from_mdps as from_mdps
+    from .mdp import gradient_td as gradient_td
     from .system import DATA as DATA
     from .system import Chain as Chain
     from .system import Dense as Dense

@@ -21,7 +21,7 @@ from .data import Log, from_logs, from_observations, from_transitions, regressio
 from .environments import from_gymnasium, rollout
 from .features import Aggregation, Fourier
 from .garnets import garnet
-from .mdp import from_chains, from_mdps
+from .mdp import average_reward, from_chains, from_mdps, gradient_td
 from .system import Problem
 
 ROWS = 60  # of each site
@@ -187,7 +187,8 @@ def _in_order(low: float, high: float) -> tuple[float, float]:
 
 FAMILIES: dict[str, ProblemFamily] = {make.__name__: vars(make)["family"] for make in (ring, garnet, lakes, cartpoles)}
 CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
-    make.__name__: make for make in (from_mdps, from_chains, from_transitions, regression, from_observations)
+    make.__name__: make
+    for make in (from_mdps, average_reward, gradient_td, from_chains, from_transitions, regression, from_observations)
 } | {name: family.make for name, family in FAMILIES.items()}
 
 

@@ -17,7 +17,8 @@ from .. import checks
 from ..checks import Floats
 from .arguments import Parameter, family
 from .arguments import agents as agents_of
-from .mdp import Edges, temporal_difference
+from .edges import Edges, follow
+from .mdp import temporal_difference
 from .system import Integers, Problem
 
 PRESETS = ("paper", "authors")
@@ -93,7 +94,8 @@ def garnet(
     rewards = np.broadcast_to(draw.reward[..., None], shape).ravel()
     chances = (draw.policy[:, :, None] * draw.kernel).ravel()
     edges = Edges(table, s, draw.successors[draw.world].ravel(), rewards, chances, np.zeros(len(s), np.bool_))
-    return temporal_difference(edges, shape[0], draw.features, discount, None, draw.assignment[assigned], w)
+    on = follow(edges, draw.features, None, shape[0], draw.assignment[assigned], w)
+    return temporal_difference(on, discount)
 
 
 def _normalised(kernel: Floats) -> Floats:

@@ -1,115 +1,33 @@
-"""Federated TD(0) on finite chains that are given in full: decision processes, or lists of transitions."""
+"""Federated temporal differences on finite chains given in full: decision processes, or lists of transitions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
-from ..checks import Floats
-from ..errors import ArgumentError
+from ..errors import ArgumentError, SingularSystemError
 from .arguments import agents, filled, recorded, tuples
-from .chain_laws import stationary_laws
+from .edges import Edges, Trajectories, follow
+from .eligibility import weighted_differences
 from .features import numbered
-from .system import Chain, Flags, Integers, Problem, RankOne
+from .system import Dense, Problem, RankOne
 
 # TD(0) as linear stochastic approximation (sec:appendix_td): from the transitions of finite chains to a problem.
 #
 # An outcome z = (s, a, s') has A(z) = phi(s) (phi(s) - gamma phi(s'))^T, b(z) = r(s, a) phi(s) (eq:matr_A_def_td_app).
 # A transition into a terminal state bootstraps nothing, A(z) = phi(s) phi(s)^T, and the chain then restarts.
-#
-# Outcomes have the probabilities of the stationary laws (assum:P_pi_ergodicity; chain_laws.py).
 
 
-class Edges(NamedTuple):
-    """Transitions of all tables: from `origin` to `successor`, reward y, probability `conditional`, each (E,).
-
-    ends : (E,) which of them end an episode
-    """
-
-    table: Integers
-    origin: Integers
-    successor: Integers
-    y: Floats
-    conditional: Floats
-    ends: Flags
-
-    def at(self, k: Integers) -> Edges:
-        """Those of the given numbers."""
-        return Edges._make(column[k] for column in self)
-
-
-def temporal_difference(
-    edges: Edges,
-    tables: int,
-    features: Floats,
-    discount: float,
-    initial: Floats | None,
-    assignment: Integers,
-    weights: Floats,
-) -> Problem:
-    """The federated TD(0) problem (eq:system_matrix) of chains over S states, features : (S, d).
-
-    initial : (M, S) law of a chain's first state, and of the state after the end of an episode; None if nothing ends
-    """
-    S = len(features)
-    edges, begin = _merged(edges, S), np.ones((tables, S), np.bool_)
-    if initial is not None:
-        edges, begin = _restarted(edges, initial), initial > 0
-    pair = edges.origin * S + edges.successor  # phi(s) - gamma phi(s') stands once for every pair in use
-    pairs = np.unique(pair[~edges.ends])
-    s, s_next = np.divmod(pairs, S)
-    right = np.where(edges.ends, edges.origin, S + np.searchsorted(pairs, pair))
-    node = edges.table * S + edges.origin
-    mu = stationary_laws(node, edges.table * S + edges.successor, edges.conditional, begin, assignment).ravel()
-    return Problem(
-        observations=RankOne(
-            np.concatenate([features, features[s] - discount * features[s_next]]),
-            edges.origin.astype(np.uint32),
-            right.astype(np.uint32),
-            edges.y,
-            following=np.where(edges.ends, S, edges.successor).astype(np.uint32),
-            discount=discount,
-            features=S,
-        ),
-        prob=mu[node] * edges.conditional,
-        first=np.searchsorted(edges.table, np.arange(tables + 1)).astype(np.int64),
-        assignment=assignment,
-        weights=weights,
-        chain=Chain(edges.origin, edges.successor, edges.conditional, mu, np.arange(tables + 1) * S),
-        laboratory=True,
-    )
-
-
-def _merged(edges: Edges, S: int) -> Edges:
-    """Possible outcomes, sorted by table and origin; those that differ in nothing but the action become one."""
-    target = np.where(edges.ends, S, edges.successor)  # all terminal states are one: what follows is the same
-    key = (edges.table * S + edges.origin) * (S + 1) + target
-    order = np.lexsort((edges.y, key))
-    order = order[edges.conditional[order] > 0]
-    key, y = key[order], edges.y[order]
-    new = np.ones(len(key), np.bool_)
-    new[1:] = (key[1:] != key[:-1]) | (y[1:] != y[:-1])
-    conditional = np.add.reduceat(edges.conditional[order], np.flatnonzero(new))
-    return edges.at(order[new])._replace(conditional=conditional)
-
-
-def _restarted(edges: Edges, initial: Floats) -> Edges:
-    """Each outcome that ends an episode, split into one per state from which the next episode may begin."""
-    table, state = np.nonzero(initial)
-    choices = np.bincount(table, minlength=len(initial))
-    copies = np.where(edges.ends, choices[edges.table], 1)
-    checks.memory("transitions, restarts from every initial state included,", int(copies.sum()), 100, "each of them")
-    k = np.repeat(np.arange(len(copies)), copies)
-    nth = np.arange(len(k)) - (np.cumsum(copies) - copies)[k]
-    out = edges.at(k)
-    at = np.where(out.ends, (np.cumsum(choices) - choices)[out.table] + nth, 0)
-    successor = np.where(out.ends, state[at], out.successor)
-    conditional = np.where(out.ends, initial[table[at], state[at]], 1.0) * out.conditional
-    return out._replace(successor=successor, conditional=conditional)
+def temporal_difference(on: Trajectories, discount: float) -> Problem:
+    """The federated TD(0) problem (eq:system_matrix) along trajectories."""
+    edges, S = on.edges, len(on.features)
+    rows, right = on.differences(discount)
+    following = np.where(edges.ends, S, edges.successor).astype(np.uint32)
+    return on.problem(RankOne(rows, edges.origin.astype(np.uint32), right, edges.y, 0.0, following, discount, S))
 
 
 FIELDS = ("state", "next_state", "reward", "probability", "terminated")  # of a chain
@@ -124,10 +42,13 @@ def from_mdps(
     terminal: ArrayLike | None = None,
     initial: ArrayLike | None = None,
     *,
+    behaviour: ArrayLike | None = None,
+    trace: float = 0.0,
+    emphatic: bool = False,
     weights: ArrayLike | None = None,
     assignment: ArrayLike | None = None,
 ) -> Problem:
-    """Federated TD(0) (eq:system_matrix): evaluate one policy in M decision processes with a shared linear model.
+    """Federated TD (eq:system_matrix): evaluate one policy in M decision processes with a shared linear model.
 
     P : (M, S, A, S) transition probabilities; r : (M, S, A) rewards; policy : (S, A); features : (S, d)
     terminal : (S,) or (M, S) booleans. A transition into a terminal state bootstraps nothing, and the chain restarts
@@ -137,15 +58,46 @@ def from_mdps(
     Each chain must have one closed class of states (else StationaryLawError); transient states and periods are fine.
     Memory grows with M S^2 A: `from_chains` takes large chains with few transitions.
 
-    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    behaviour : (S, A) or (M, S, A) policy that acts, by default `policy`; the ratio policy / behaviour of an action
+        weights what is learnt from it. A_bar may then have eigenvalues with negative real parts: the method diverges,
+        `fl.theory` gives inf; `emphatic`, or `gradient_td`, converges
+    trace : lambda of TD(lambda), whose mean is exact. A trace is no finite law: in its place stands a single state of
+        the episode, chosen so that its mean over the choice is the trace (see problems/eligibility.py). A trajectory is
+        then one of pairs: state s, with the credited state m, has the number m S + s; m = S where there is none
+    emphatic : weight states by the mean of their followon trace, as emphatic TD does (interest 1 everywhere)
+
+    discount : how much a reward counts one step later (gamma), from 0 to 1; 1 where `policy` ends every episode
     weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
-    kernel = checks.probabilities("P", P, ("M", "S", "A", "S"))
+    gamma, lam = _discount(discount, terminal), checks.real("trace", trace, at_least=0, at_most=1)
+    if gamma * lam == 1:
+        raise ArgumentError("trace must be below 1 where discount is 1; got 1")
+    arrays: dict[str, Any] = {"P": P, "r": r, "policy": policy, "features": features, "terminal": terminal}
+    arrays |= {"initial": initial, "weights": weights, "assignment": assignment}
+    arrays |= {} if behaviour is None else {"behaviour": behaviour}
+    settings = {"discount": gamma} | ({"trace": lam} if lam else {})
+    settings |= {"emphatic": True} if checks.boolean("emphatic", emphatic) else {}
+    on = trajectories_of(arrays, gamma)
+    plain = behaviour is None and lam == 0 and not emphatic
+    problem = temporal_difference(on, gamma) if plain else weighted_differences(on, gamma, lam, emphatic)
+    return recorded(problem, "from_mdps", settings, **arrays)
+
+
+def _discount(value: float, ends: ArrayLike | None) -> float:
+    """The discount; 1 is possible where there are ends."""
+    bound: dict[str, float] = {"below": 1} if ends is None else {"at_most": 1}
+    return checks.real("discount", value, at_least=0, **bound)
+
+
+def trajectories_of(given: dict[str, Any], gamma: float = 0.0) -> Trajectories:
+    """The chains of decision processes; given : the arrays of `from_mdps`, which are checked."""
+    terminal, initial, behaviour = (given.get(name) for name in ("terminal", "initial", "behaviour"))
+    kernel = checks.probabilities("P", given["P"], ("M", "S", "A", "S"))
     M, S, A, _ = kernel.shape
-    reward = checks.array("r", r, (M, S, A))
-    pi = checks.probabilities("policy", policy, (S, A))
-    phi = filled("features", features, (S, "d"))
-    gamma = checks.real("discount", discount, at_least=0, below=1)
+    reward = checks.array("r", given["r"], (M, S, A))
+    pi = checks.probabilities("policy", given["policy"], (S, A))
+    acts = pi if behaviour is None else _for_each(checks.probabilities, "behaviour", behaviour, M, S, A)
+    phi = filled("features", given["features"], (S, "d"))
     if terminal is not None and initial is None:
         raise ArgumentError("initial must be a law over the states when terminal is given; got None")
     law = None if initial is None else _for_each(checks.probabilities, "initial", initial, M, S)
@@ -154,20 +106,25 @@ def from_mdps(
         m, at = np.argwhere(ends & (law > 0))[0].tolist()
         rule = "initial must give terminal states no probability"
         raise ArgumentError(f"{rule}; got {law[m, at]:g} for state {at} of P[{m}]")
-    assigned, w = agents(M, assignment, weights)
-    joint = pi[:, :, None] * kernel
+    assigned, w = agents(M, given["assignment"], given["weights"])
+    joint = acts[..., None] * kernel
     joint[ends] = 0
     table, s, a, s_next = np.nonzero(joint)
     edges = Edges(table, s, s_next, reward[table, s, a], joint[table, s, a, s_next], ends[table, s_next])
-    arrays = {"P": P, "r": r, "policy": policy, "features": features, "terminal": terminal, "initial": initial}
-    problem = temporal_difference(edges, M, phi, gamma, law, assigned, w)
-    return recorded(problem, "from_mdps", {"discount": gamma}, **arrays, weights=weights, assignment=assignment)
+    if behaviour is not None:
+        edges = edges._replace(ratio=pi[s, a] / acts[table, s, a])
+    on = follow(edges, phi, law, M, assigned, w)
+    missing = (pi > 0) & (acts == 0) & (on.mu > 0)[..., None]
+    checks.refuse(missing, np.zeros(missing.shape), "behaviour must be above 0 for every action that policy takes")
+    if gamma == 1:
+        on.check_ends()
+    return on
 
 
-def _for_each(check: Callable[..., NDArray[Any]], name: str, value: ArrayLike, M: int, S: int) -> NDArray[Any]:
-    """(M, S): an argument with a row per table, or one for all."""
-    shape = (M, S) if checks.as_array(name, value).ndim == 2 else (S,)
-    return np.broadcast_to(check(name, value, shape), (M, S))
+def _for_each(check: Callable[..., NDArray[Any]], name: str, value: ArrayLike, M: int, *each: int) -> NDArray[Any]:
+    """(M, *each): an argument with an entry per table, or one for all."""
+    shape = (M, *each) if checks.as_array(name, value).ndim > len(each) else each
+    return np.broadcast_to(check(name, value, shape), (M, *each))
 
 
 def from_chains(
@@ -191,13 +148,12 @@ def from_chains(
     It differs from `from_mdps` in that the policy is already in the probabilities, that rewards and ends belong to
     transitions, and that impossible transitions take no room.
 
-    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    discount : how much a reward counts one step later (gamma), from 0 to 1; 1 where every episode ends
     weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     given = tuples("chains", chains, FIELDS, optional=3)
     phi = filled("features", features, ("S", "d"))
     M, S = len(given), len(phi)
-    gamma = checks.real("discount", discount, at_least=0, below=1)
     assigned, w = agents(M, assignment, weights)
     lists = [_checked(f"chains[{m}]", _as_lists(f"chains[{m}]", entry, S), S) for m, entry in enumerate(given)]
     table = np.repeat(np.arange(M), [len(entry[0]) for entry in lists])
@@ -205,8 +161,12 @@ def from_chains(
     chance /= np.bincount(table * S + s, chance, M * S)[table * S + s]
     if initial is None and ends.any():
         raise ArgumentError("initial must be a law over the states when transitions terminate; got None")
+    gamma = _discount(discount, initial if ends.any() else None)
     law = None if initial is None else _for_each(checks.probabilities, "initial", initial, M, S)
-    problem = temporal_difference(Edges(table, s, s_next, y, chance, ends), M, phi, gamma, law, assigned, w)
+    on = follow(Edges(table, s, s_next, y, chance, ends), phi, law, M, assigned, w)
+    if gamma == 1:
+        on.check_ends()
+    problem = temporal_difference(on, gamma)
     arrays = {"features": features, "initial": initial, "weights": weights, "assignment": assignment}
     return recorded(problem, "from_chains", {"chains": lists, "discount": gamma}, **arrays)
 
@@ -236,3 +196,104 @@ def _checked(name: str, entry: tuple[Any, ...], S: int) -> tuple[Any, ...]:
     rule = f"state in {name} must hold every state that is entered, or the transition must terminate"
     checks.refuse(~left[s_next] & ~ends & (chance > 0), s_next, rule, "none for state {}, entered")
     return s, s_next, y, chance, ends
+
+
+def average_reward(
+    P: ArrayLike,
+    r: ArrayLike,
+    policy: ArrayLike,
+    features: ArrayLike,
+    terminal: ArrayLike | None = None,
+    initial: ArrayLike | None = None,
+    *,
+    ratio: float = 1.0,
+    weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
+) -> Problem:
+    """Federated differential TD(0) (eq:lsa_syst_fed): the average reward of a policy, and its relative values.
+
+    P, r, policy, features, terminal, initial, weights, assignment : as of `from_mdps`; ends are restarts like any move
+    ratio : step size of the average reward over that of the values
+
+    The parameter is (theta, average reward) : (d + 1,); both learn from one TD error, so A(z) stays of rank one:
+
+        delta = r - average + phi(s')^T theta - phi(s)^T theta,   u = (phi(s), ratio),   v = (phi(s) - phi(s'), 1).
+
+    The last coordinate of theta_star is the mean of the agents' average rewards, the others solve the projected Poisson
+    equation. Values are known up to a constant: features must not combine to one (else SingularSystemError), such as
+    `features.OneHot(S, without=[s])`, with which values are those relative to state s.
+
+    >>> P = [[[[0.5, 0.5]], [[1.0, 0.0]]]]  # the second state pays 3 and leads back
+    >>> fl.problems.average_reward(P, [[[0.0], [3.0]]], [[1.0], [1.0]], [[0.0], [1.0]]).theta_star
+    array([2., 1.])
+    """
+    speed = checks.real("ratio", ratio, above=0)
+    arrays: dict[str, Any] = {"P": P, "r": r, "policy": policy, "features": features, "terminal": terminal}
+    arrays |= {"initial": initial, "weights": weights, "assignment": assignment}
+    on = trajectories_of(arrays)
+    S, goes_on = len(on.features), np.zeros(len(on.edges.y), np.bool_)
+    on = on._replace(
+        edges=on.edges._replace(ends=goes_on), features=np.insert(on.features, on.features.shape[1], speed, 1)
+    )
+    rows, right = on.differences(1.0)
+    rows[S:, -1] = 1
+    z = RankOne(rows, on.edges.origin.astype(np.uint32), right, on.edges.y)
+    try:
+        problem = on.problem(z)
+    except SingularSystemError as error:
+        rule = "features must not combine to a constant on the states that are visited, nor depend on one another"
+        raise SingularSystemError(f"{rule}; {error}") from None
+    return recorded(problem, "average_reward", {"ratio": speed}, **arrays)
+
+
+def gradient_td(
+    P: ArrayLike,
+    r: ArrayLike,
+    policy: ArrayLike,
+    features: ArrayLike,
+    discount: float,
+    terminal: ArrayLike | None = None,
+    initial: ArrayLike | None = None,
+    *,
+    kind: str = "tdc",
+    ratio: float = 1.0,
+    behaviour: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
+) -> Problem:
+    """Federated gradient TD (eq:lsa_syst_fed), GTD2 or TDC: off-policy values by two coupled recursions.
+
+    P, r, policy, features, discount, terminal, initial, behaviour, weights, assignment : as of `from_mdps`
+    kind : "tdc" or "gtd2"; ratio : step size of the second recursion over that of the first
+
+    The parameter is (theta, w) : (2 d,), theta_star[:d] the values, with w_star = 0. Of an outcome, with
+    v = phi - gamma phi', TD error delta = r - v^T theta and importance ratio rho,
+
+        theta += eta rho v (phi^T w)  (gtd2)  or  eta rho (delta phi - gamma phi' (phi^T w))  (tdc),
+        w += ratio eta (rho delta - phi^T w) phi.
+
+    theta_star[:d] is that of `from_mdps`, where that diverges too. GTD2 is stable for small steps at every ratio, TDC
+    where ratio is large enough.
+    """
+    gamma, speed = _discount(discount, terminal), checks.real("ratio", ratio, above=0)
+    checks.choice("kind", kind, ("tdc", "gtd2"))
+    arrays: dict[str, Any] = {"P": P, "r": r, "policy": policy, "features": features, "terminal": terminal}
+    arrays |= {"initial": initial, "behaviour": behaviour, "weights": weights, "assignment": assignment}
+    on = trajectories_of(arrays, gamma)
+    edges, d = on.edges, on.features.shape[1]
+    checks.memory("transitions of gradient_td", len(edges.y), 3 * 8 * (2 * d) ** 2, "A(z) of each of them")
+    rows, right = on.differences(gamma)
+    rho = np.ones(len(edges.y)) if edges.ratio is None else edges.ratio
+    phi, v = on.features[edges.origin], rows[right]
+    weighted = rho[:, None, None] * phi[:, :, None] * v[:, None, :]  # rho phi v^T
+    A, b = np.zeros((len(phi), 2 * d, 2 * d)), np.zeros((len(phi), 2 * d))
+    A[:, d:, :d] = speed * weighted
+    A[:, d:, d:] = speed * phi[:, :, None] * phi[:, None, :]
+    b[:, d:] = (speed * rho * edges.y)[:, None] * phi
+    if kind == "gtd2":
+        A[:, :d, d:] = -weighted.transpose(0, 2, 1)
+    else:
+        A[:, :d, :d] = weighted
+        A[:, :d, d:] = rho[:, None, None] * (phi - v)[:, :, None] * phi[:, None, :]
+        b[:, :d] = (rho * edges.y)[:, None] * phi
+    return recorded(on.problem(Dense(A, b)), "gradient_td", {"discount": gamma, "kind": kind, "ratio": speed}, **arrays)

@@ -131,7 +131,7 @@ class RankOne(Displayed, ReadOnly):
     def __post_init__(self) -> None:
         check_arrays(self, rows="nd", left="K", right="K", y="K", following="K")
         checks.real("ridge", self.ridge, at_least=0)
-        checks.real("discount", self.discount, at_least=0, below=1)
+        checks.real("discount", self.discount, at_least=0, at_most=1)
         checks.integer("features", self.features, at_most=len(self.rows))
         for name in ("left", "right"):
             check_range(name, getattr(self, name), len(self.rows))
@@ -265,7 +265,7 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         checks.real("trace", self.trace, at_least=0, at_most=1)
         z, gamma = self.observations, self.discount
         if gamma is not None:
-            gamma = checks.real("discount", gamma, at_least=0, below=1)
+            gamma = checks.real("discount", gamma, at_least=0, at_most=1)
         if isinstance(z, RankOne) and z.following is not None:
             if gamma not in (None, z.discount):
                 raise ArgumentError(f"discount must be that of the observations, {z.discount:g}; got {gamma:g}")

@@ -21,8 +21,11 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError, SingularSystemError
 from ..problems import Chain, Problem, RankOne
 from ..problems.chain_laws import MOST_DENSE, stationary_laws
+from ..problems.edges import Edges, Trajectories
+from ..problems.mdp import trajectories_of
 from ..value_objects import Displayed, ReadOnly
 
+WEIGHTED = {"behaviour", "trace", "emphatic"}  # arguments of from_mdps that change what outcomes are credited with
 MOST_SWEEPS = 20_000  # over the transitions of a large chain: some ten seconds with a million of them
 
 
@@ -32,18 +35,22 @@ def value_functions(problem: Problem) -> Floats:
     problem : one of fl.problems, made of decision processes or chains
 
     Nothing follows a transition that ends an episode, though the agent's chain restarts; states that an agent's table
-    does not describe, such as terminal ones, have value 0.
+    does not describe, such as terminal ones, have value 0. With discount 1, states that are never visited have NaN.
     """
-    chain, obs, S = _chain_and_observations(problem, "decision processes or chains")
-    assert obs.following is not None
-    V = np.empty((problem.n_tables, S))
-    for m, span in enumerate(problem.spans()):
-        s, chance, goes_on = chain.origin[span], chain.conditional[span], obs.following[span] < S
-        moves = s[goes_on], chain.successor[span][goes_on]
-        K = coo_array((obs.discount * chance[goes_on], moves), shape=(S, S)).tocsr()
-        reward = np.bincount(s, chance * obs.y[span], S).astype(np.float64, copy=False)
-        dense = S <= MOST_DENSE
-        V[m] = np.linalg.solve(np.eye(S) - K.toarray(), reward) if dense else _sparse_values(K, reward, obs.discount)
+    on, gamma = _evaluated(problem)
+    (M, S), edges = on.mu.shape, on.edges
+    V, first = np.zeros((M, S)), np.searchsorted(edges.table, np.arange(M + 1))
+    for m in range(M):
+        _, s, s_next, y, chance, ends, ratio = edges.at(np.arange(first[m], first[m + 1]))
+        chance = chance if ratio is None else chance * ratio
+        K = coo_array((gamma * chance[~ends], (s[~ends], s_next[~ends])), shape=(S, S)).tocsr()
+        reward = np.bincount(s, chance * y, S).astype(np.float64, copy=False)
+        if gamma == 1:  # then values exist where every episode ends: at states that are visited
+            V[m, s], live = np.nan, np.flatnonzero(on.mu[m])
+            V[m, live] = splu((eye_array(S, format="csr") - K)[live][:, live].tocsc()).solve(reward[live])
+        else:
+            dense = S <= MOST_DENSE
+            V[m] = np.linalg.solve(np.eye(S) - K.toarray(), reward) if dense else _sparse_values(K, reward, gamma)
     return V[problem.assignment]
 
 
@@ -71,19 +78,18 @@ def value_error(problem: Problem, theta: ArrayLike) -> Floats:
 
     problem : one of fl.problems, made of decision processes or chains
     """
-    _, obs, S = _chain_and_observations(problem, "decision processes or chains")
+    phi, mu = _evaluated(problem)[0].features, stationary_law(problem)
     parameter = checks.array("theta", theta, (*checks.as_array("theta", theta).shape[:-1], problem.dim))
-    gap = (parameter @ obs.rows[:S].T)[..., None, :] - value_functions(problem)
-    return np.asarray(np.sqrt(np.sum(stationary_law(problem) * gap**2, axis=-1)), np.float64)
+    gap = (parameter[..., : phi.shape[1]] @ phi.T)[..., None, :] - value_functions(problem)
+    return np.asarray(np.sqrt(np.sum(mu * np.where(mu > 0, gap, 0) ** 2, axis=-1)), np.float64)
 
 
 def stationary_law(problem: Problem) -> Floats:
-    """mu_c : (N, S), the stationary law of every agent's chain, restarts included.
+    """mu_c : (N, S), the stationary law of every agent's chain, restarts included, of the policy that acts.
 
     problem : one of fl.problems, made of decision processes or chains
     """
-    chain, _, S = _chain_and_observations(problem, "decision processes or chains")
-    return np.asarray(chain.stationary.reshape(problem.n_tables, S)[problem.assignment], np.float64)
+    return np.asarray(_evaluated(problem)[0].mu[problem.assignment], np.float64)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,6 +149,20 @@ def virtual_mdp(problem: Problem) -> VirtualMDP:
         raise SingularSystemError("the virtual MDP's matrix A_tilde must be invertible; it is singular") from None
     gap = float(np.linalg.norm(theta - problem.theta_star))
     return VirtualMDP(kernel, reward, mu, A, b, theta, problem.theta_star, gap)
+
+
+def _evaluated(problem: Problem) -> tuple[Trajectories, float]:
+    """The chains of the policy that a problem evaluates, with the ratios where another one acts; and the discount."""
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    given = problem.recipe.get("arguments", {})
+    if problem.made_by == "gradient_td" or (problem.made_by == "from_mdps" and given.keys() & WEIGHTED):
+        return trajectories_of(given), given["discount"]
+    chain, obs, S = _chain_and_observations(problem, "decision processes or chains")
+    assert obs.following is not None
+    table = np.repeat(np.arange(problem.n_tables), np.diff(problem.first))
+    edges = Edges(table, chain.origin, chain.successor, obs.y, chain.conditional, obs.following == S)
+    mu = chain.stationary.reshape(-1, S)
+    return Trajectories(edges, mu, obs.rows[:S], problem.assignment, problem.weights), obs.discount
 
 
 def _chain_and_observations(problem: Problem, kind: str) -> tuple[Chain, RankOne, int]:

@@ -207,7 +207,7 @@ def kept(compute: Callable[[Problem], Kept]) -> Callable[[Problem], Kept]:
 def constants(problem: Problem) -> Constants:
     """Every constant of the paper that depends on the problem alone; the problem keeps them for the next call."""
     obs, M, d = problem.observations, problem.n_tables, problem.dim
-    td = isinstance(obs, RankOne) and not (problem.discount is None or problem.trace or problem.off_policy)
+    td = isinstance(obs, RankOne) and not (problem.discount in (None, 1) or problem.trace or problem.off_policy)
     Sigma_eps, Sigma_omega, features = (np.full((M, d, d), x) for x in (0.0, 0.0, 0.0 if td else np.nan))
     A_sup, eps_sup = np.zeros(M), np.zeros(M)
     for m, chunk in _chunks(problem):
