@@ -171,7 +171,7 @@ def _chain_and_observations(problem: Problem, kind: str) -> tuple[Chain, RankOne
     obs, chain = problem.observations, problem.chain
     if chain is None or not isinstance(obs, RankOne) or obs.following is None:
         got = problem.made_by if problem.recipe else "one made by hand"
-        raise ArgumentError(f"problem must have been made from {kind}; got {got}")
+        raise ArgumentError(f"problem must be TD(0) made from {kind}; got {got}")
     S = int(chain.first_state[1])
     if obs.features != S or (np.diff(chain.first_state) != S).any() or not np.array_equal(obs.left, chain.origin):
         rule = "problem must have the same states in every table, and a row of features for each, in their order"
