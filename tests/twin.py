@@ -141,7 +141,10 @@ class Twin:
         return m, np.zeros((self.n, self.n))
 
     def curve(self, rounds, theta_0=None, xi_0=None):
-        """mean - theta_star (R, d), squared_bias, variance, mse, psi (R,) after 0, 1, ..., `rounds` communications."""
+        """After 0, 1, ..., `rounds` communications.
+
+        mean - theta_star (R, d), squared_bias, variance, mse, psi (R,), covariance (R, d, d).
+        """
         (m, C), after, out = self.start(theta_0, xi_0), self.a.average_after, []
         etas = self.a.eta(np.arange(max(rounds, 1)))
         length = getattr(self.a, "local_steps", None) or 1 / self.a.probability
@@ -154,11 +157,12 @@ class Twin:
             if averaged:
                 m, C = moved((np.ones(1), total[None]), m, C)
             shown, k = (self.sum, t - after + 1) if averaged else (self.u, 1)
-            mean, variance = m[shown] / k, np.trace(C[shown, shown]) / k**2
+            mean, covariance = m[shown] / k, C[shown, shown] / k**2
+            variance = np.trace(covariance)
             x = sum(w * (m[x] @ m[x] + np.trace(C[x, x])) for w, x in zip(self.p.weights, self.x, strict=True))
             mse = mean @ mean + variance
-            out.append((mean, mean @ mean, variance, mse, mse + (etas[max(t - 1, 0)] * length) ** 2 * x))
-        names = ("mean", "squared_bias", "variance", "mse", "psi")
+            out.append((mean, mean @ mean, variance, mse, mse + (etas[max(t - 1, 0)] * length) ** 2 * x, covariance))
+        names = ("mean", "squared_bias", "variance", "mse", "psi", "covariance")
         return {name: np.array(column) for name, column in zip(names, zip(*out, strict=True), strict=True)}
 
     def iterations(self, last, theta_0=None, xi_0=None):

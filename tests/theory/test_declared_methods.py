@@ -55,6 +55,8 @@ def test_curves_of_declared_methods_are_those_of_the_twin(name, a, participants)
     np.testing.assert_allclose(got["mean"] - case.problem.theta_star, want["mean"], rtol=0, atol=1e-12 * scale**0.5)
     np.testing.assert_allclose(got["mse"], want["mse"], rtol=1e-9, atol=1e-13 * scale)
     np.testing.assert_allclose(got["noise"], want["variance"], rtol=1e-9, atol=1e-13 * scale)
+    off = np.abs(got["covariance"].values - want["covariance"]).max(axis=(1, 2))
+    assert (off <= 1e-9 * want["variance"] + 1e-13 * scale).all()
     if "psi" in got:
         np.testing.assert_allclose(got["psi"], want["psi"], rtol=1e-9)
 

@@ -13,6 +13,7 @@ from twin import Twin
 import fedlsa as fl
 from fedlsa.theory import tuning
 from fedlsa.theory.exact_curves import independent_curve
+from fedlsa.theory.linear import smat, traces
 from fedlsa.theory.rounds import groups_of
 
 CLOSE = 1e-9  # relative: variances to themselves, means to the error they are a part of
@@ -46,8 +47,11 @@ def found(problem, a, recorded, route="usual", theta_0=None, xi_0=None) -> dict[
         if route == "nodes":  # however few modes there are
             patch.setattr(tuning, "JOINT_MODES", 0)
         out = independent_curve(groups, a, u, np.asarray(recorded))
-    mse = np.sum(out.mean**2, axis=1) + out.variance
-    return {"mean": out.mean, "variance": out.variance, "mse": mse, "psi": out.psi, "route": out.route}
+    variance, d = traces(out.covariance), m.dim
+    mse = np.sum(out.mean**2, axis=1) + variance
+    covariance = smat(out.covariance, d) if out.covariance.shape[1] >= d else np.zeros((len(mse), d, d))
+    found = {"mean": out.mean, "variance": variance, "covariance": covariance, "mse": mse, "psi": out.psi}
+    return found | {"route": out.route}
 
 
 def agree(got, want, limit=0.0) -> None:
@@ -56,6 +60,8 @@ def agree(got, want, limit=0.0) -> None:
     floor = 1e-13 * max(want["variance"].max(), limit)
     assert (np.linalg.norm(got["mean"] - want["mean"], axis=1) <= CLOSE * np.maximum(error, 1e-6 * error[0])).all()
     np.testing.assert_allclose(got["variance"], want["variance"], rtol=CLOSE, atol=floor)
+    off = np.abs(got["covariance"] - want["covariance"]).max(axis=(1, 2))
+    assert (off <= CLOSE * want["variance"] + floor).all()
     np.testing.assert_allclose(got["mse"], want["mse"], rtol=CLOSE, atol=1e-12 * want["mse"][0] + floor)
     if got["psi"] is not None:
         np.testing.assert_allclose(got["psi"], want["psi"], rtol=CLOSE, atol=1e-12 * want["psi"][0] + floor)

@@ -39,7 +39,7 @@ def paths(problem, c, length, start):
 
 
 def enumerated(problem, a, rounds, theta_0, sampling):
-    """E[theta] and E||theta - theta_star||^2 after each round, over all paths of all agents (algo:fed-lsa-markov)."""
+    """E[theta], E||theta - theta_star||^2 and Cov(theta) after each round, over all paths of all agents."""
     N, w, H, eta = problem.n_agents, problem.weights, a.local_steps, a.step_size
     gain = 0.0 if isinstance(a, fl.FedLSA) else 1 / (eta * (H // sampling.thin))
     A, b = problem.observations.matrices(slice(0, len(problem.prob)))
@@ -47,10 +47,11 @@ def enumerated(problem, a, rounds, theta_0, sampling):
     joint = np.stack(np.meshgrid(*(np.arange(len(own)) for own in each), indexing="ij"), -1).reshape(-1, N)
     p = np.prod([np.array([chance for chance, _ in own])[joint[:, c]] for c, own in enumerate(each)], axis=0)
     seen = np.stack([np.array([k for _, k in own])[joint[:, c]] for c, own in enumerate(each)], axis=1)
-    mean, mse = np.zeros((rounds + 1, problem.dim)), np.zeros(rounds + 1)
+    mean, mse, covariance = np.zeros((rounds + 1, problem.dim)), np.zeros(rounds + 1), []
     theta, xi = np.tile(theta_0, (len(p), 1)), np.zeros((len(p), N, problem.dim))
     for t in range(rounds + 1):
         mean[t], mse[t] = p @ theta, p @ np.sum((theta - problem.theta_star) ** 2, axis=1)
+        covariance.append(np.cov(theta.T, aweights=p, ddof=0))
         if t < rounds:
             hat = np.repeat(theta[:, None], N, axis=1)
             for i in range(t * H, (t + 1) * H)[sampling.thin - 1 :: sampling.thin]:
@@ -58,7 +59,7 @@ def enumerated(problem, a, rounds, theta_0, sampling):
                 hat = hat - eta * (np.einsum("pcij,pcj->pci", A[k], hat) - b[k] - xi)
             theta = np.einsum("c,pci->pi", w, hat)
             xi = xi + gain * (theta[:, None] - hat)
-    return mean, mse
+    return mean, mse, np.array(covariance)
 
 
 @pytest.mark.parametrize("start", [None, (1, 0)], ids=["stationary", "from states"])
@@ -69,9 +70,11 @@ def test_moments_equal_those_of_all_paths(agents, method, H, thin, start):
     p = chains(5, agents, 3 if agents == 1 else 2, weights=[1.0, 3.0][:agents])
     a, sampling = method(0.3, H), fl.Markov(thin=thin, start=None if start is None else start[:agents])
     theta_0 = p.theta_star + np.array([1.0, -2.0])
-    mean, mse = enumerated(p, a, 2, theta_0, sampling)
+    mean, mse, covariance = enumerated(p, a, 2, theta_0, sampling)
     found = fl.theory.exact(p, a, rounds=2, theta_0=theta_0, sampling=sampling)
     np.testing.assert_allclose(found["mean"], mean, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found["covariance"], covariance, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.trace(found["covariance"], axis1=1, axis2=2), found["noise"], rtol=1e-14)
     np.testing.assert_allclose(found["mse"], mse, rtol=1e-12)
     assert found.attrs["moments"] == ("exact" if agents == 1 else "exact on the product of chains")
     assert found.attrs["sampling"].startswith(f"Markov(thin={thin}")

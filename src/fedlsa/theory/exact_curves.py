@@ -34,7 +34,7 @@ from ..threads import small_products
 from . import trajectories, tuning
 from .exchanges import Agents
 from .joint_laws import checked_method, joint, joint_curve
-from .linear import not_negative, traces
+from .linear import not_negative, smat, svec, traces
 from .local_steps import round_length
 from .many_rounds import RoundMap, agents_curve, drifted_means, round_map
 from .problem_moments import EPS, Moments, moments, start_error
@@ -59,7 +59,8 @@ def exact(
     problem : a problem, or its moments (estimated ones serve as well)
     algorithm, rounds, theta_0, xi_0, sampling, record : as in `simulate`
 
-    Returns a dataset over rounds: mean (rounds, dim) and mse; for methods with control variates also psi,
+    Returns a dataset over rounds: mean (rounds, dim), mse, and covariance (rounds, dim, other) of theta, which is left
+    out of records above 1 GB; for methods with control variates also psi,
     eq:definition:lyapunov_app at communications. mse = start + drift + noise, none of which is below 0:
     start, what is left of theta_0; drift, what a run from theta_star has of ||mean - theta_star||^2, for FedLSA in the
     limit ||bias||^2 (th:2nd_moment_no_cv), with control variates 0; noise, the variance E||theta - mean||^2.
@@ -123,8 +124,7 @@ def exact_record(
             agents = Agents.of(problem)
             x = (0.0 if xi_0 is None else np.asarray(xi_0, np.float64)) - agents.xi_star
             mean, covariance, drifted = joint_curve(algorithm, agents, start, x, recorded, upload_noise)
-            variance = np.trace(covariance, axis1=1, axis2=2)
-            found = ExactCurve(mean, variance, route="joint law, round by round", drifted=drifted)
+            found = ExactCurve(mean, svec(covariance), route="joint law, round by round", drifted=drifted)
         else:
             found = independent_curve(groups, algorithm, start, recorded, upload_noise)
         values = _values(m, start, found, m.rounding(start, groups.x, round_length(algorithm)))
@@ -146,8 +146,8 @@ def _lost_in_means(u: Floats, groups: Groups, a: Algorithm, mse: Floats) -> floa
 
 def _values(m: Moments, start: Floats, found: ExactCurve, rounding: float) -> dict[str, Any]:
     """The variables of a curve that are no costs."""
-    mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
-    noise = np.where(np.isfinite(found.variance), found.variance, np.inf)  # NaN and -inf come of overflow alone
+    mean, squared_bias, variance = found.mean, np.sum(found.mean**2, axis=1), traces(found.covariance)
+    noise = np.where(np.isfinite(variance), variance, np.inf)  # NaN and -inf come of overflow alone
     noise = not_negative(noise, rounding + tuning.VARIANCE_ROUNDING * squared_bias, f"variances by {found.route}")
     mse = np.where(np.isnan(squared_bias), np.inf, squared_bias + noise)
     values = {
@@ -155,6 +155,9 @@ def _values(m: Moments, start: Floats, found: ExactCurve, rounding: float) -> di
         "mean": (("rounds", "dim"), mean + m.theta_star, {"long_name": "mean iterate", "description": "E[theta]"}),
         "noise": (("rounds",), noise, {"description": "the variance, E||theta - E[theta]||^2"}),
     }
+    if mean.shape[1] * mean.size <= tuning.SHOWN_COVARIANCES:
+        covariance = _matrices(found.covariance, m.dim)
+        values["covariance"] = (("rounds", "dim", "other"), covariance, {"description": "the covariance of theta"})
     if found.drifted is not None:
         values |= _origins(start, mean, found.drifted, squared_bias)
     if found.psi is not None:
@@ -164,6 +167,18 @@ def _values(m: Moments, start: Floats, found: ExactCurve, rounding: float) -> di
         text = "estimated error of mse: what chains remember of whole rounds changes in it, over 1 - epsilon"
         values["mse_error"] = (("rounds",), found.error, {"description": text})
     return values
+
+
+def _matrices(covariance: Floats, d: int) -> Floats:
+    """(R, d, d) of svec, or of a 0; infinite where they have no numbers, and no variance is below 0."""
+    if covariance.shape[1] < d:
+        return np.zeros((len(covariance), d, d))
+    if not np.isfinite(covariance).all():
+        covariance = np.where(np.isfinite(covariance), covariance, np.inf)
+    out = covariance[:, smat(np.arange(covariance.shape[1]), d)]
+    own = np.einsum("rii->ri", out)
+    np.maximum(own, 0.0, out=own)
+    return out
 
 
 def _origins(start: Floats, mean: Floats, drifted: Floats, squared_bias: Floats) -> dict[str, Any]:
@@ -230,14 +245,15 @@ def _label(sampling: Sampling) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ExactCurve:
-    """E[u] : (R, d), E||u - E[u]||^2 : (R,), psi of methods with control variates, error of a closure : (R,).
+    """E[u] : (R, d), svec Cov(u) : (R, s), psi of methods with control variates, error of a closure : (R,).
 
+    covariance : where nothing is random it may be (R, 1), a 0
     moments : what kind they are; route : the way by which they were computed
     drifted : (R, d), E[u] of the same run started at theta_star; None along trajectories
     """
 
     mean: Floats
-    variance: Floats
+    covariance: Floats
     psi: Floats | None = None
     error: Floats | None = None
     moments: str = "exact"
@@ -276,9 +292,8 @@ def independent_curve(
     first, nothing = round_at(0), np.zeros_like(u)
     if not isinstance(first, ServerRound):
         (mean, covariance, spread), route = agents_curve(round_at, u, x, at, constant)
-        variance = traces(covariance)
-        psi = np.sum(mean**2, axis=1) + variance + (a.eta(np.maximum(at - 1, 0)) * a.mean_steps) ** 2 * spread
-        return ExactCurve(mean, variance, psi, route=route, drifted=drifted_means(round_at, x, at, constant))
+        psi = np.sum(mean**2, axis=1) + traces(covariance) + (a.eta(np.maximum(at - 1, 0)) * a.mean_steps) ** 2 * spread
+        return ExactCurve(mean, covariance, psi, route=route, drifted=drifted_means(round_at, x, at, constant))
     if constant and a.average_after is None:
         drifted = first.noiseless.curve(nothing, at)[0]
         return ExactCurve(*first.curve(u, at), route="powers of a round", drifted=drifted)

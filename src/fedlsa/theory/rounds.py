@@ -193,10 +193,10 @@ class ServerRound:
         return FrozenSteps.of(self.mean[None], self.covariance_map[None], self.noise[None])
 
     def curve(self, u: Floats, rounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """E[u] : (R, d) and E||u - E[u]||^2 : (R,) at the given rounds, from known u : (d,)."""
+        """E[u] : (R, d) and svec Cov(u) : (R, s), or a 0 without noise, at the given rounds, from known u : (d,)."""
         d, v = self.d, self.start(u)
         if self.noise is None:
-            return powers_on(self.mean, v, rounds)[:, :d], np.zeros(len(rounds))
+            return powers_on(self.mean, v, rounds)[:, :d], np.zeros((len(rounds), 1))
         s, gaps = len(self.covariance_map), np.diff(rounds, prepend=0)
         mean, covariance = np.empty((len(rounds), d)), np.empty((len(rounds), s))
         powers = Squares(self.steps, FrozenSteps.then)
@@ -206,8 +206,7 @@ class ServerRound:
             for power in often.get(gap) or powers.of(gap):
                 both, v = both @ power.rows[0], power.M[0] @ v
             mean[i], covariance[i] = v[:d], both[:s]
-        row, column = triangle(len(v) - 1)
-        return mean, covariance[:, (row == column) & (row < d)].sum(1)
+        return mean, covariance if s == d * (d + 1) // 2 else covariance[:, within(d, len(v) - 1)]
 
     @cached_property
     def limit(self) -> tuple[Floats, Floats, float]:
@@ -329,8 +328,8 @@ def averaged_curve(
                 C = smat(step.covariance_map @ svec(C) + step.added(v[:n]), n)
             v, A = step.mean @ v, A @ step.mean[:n, :n].T
 
-    mean, variance = at_rounds(states(), rounds, lambda state: (state[0][:d], np.trace(state[1][:d, :d])))
-    return mean, variance
+    mean, covariance = at_rounds(states(), rounds, lambda state: (state[0][:d], svec(state[1][:d, :d])))
+    return mean, covariance
 
 
 # --- with control variates --------------------------------------------------------------------------------------------

@@ -82,8 +82,8 @@ class MethodErrors:
             local = self._together
             u = local.mean(local.times(local.powers(eta, t)[0], local.common(self.start)))
             return float(u @ u)
-        (u,), (variance,) = self._single_round(eta).curve(self.start, np.array([t]))
-        return float(u @ u + variance)
+        (u,), covariance = self._single_round(eta).curve(self.start, np.array([t]))
+        return float(u @ u + traces(covariance)[0])
 
     def single_limit(self, eta: float) -> float:
         """The same in the limit, infinite where there is none, or none that is known."""
@@ -120,7 +120,7 @@ class MethodErrors:
         """Errors at the given rounds and in the limit, 0 where that is neither asked for nor cheap : (R + 1,)."""
         form, end = self._round(eta, H, self.method), 0.0
         if isinstance(form, ServerRound):
-            mean, variance = form.curve(self.start, rounds)
+            mean, svec_covariance = form.curve(self.start, rounds)
             bias, covariance, _ = form.limit
             end = float(bias @ bias + np.trace(covariance))
         else:
@@ -129,9 +129,8 @@ class MethodErrors:
             elif limit:
                 some = np.random.default_rng(0).standard_normal(self.x.size)
                 end = math.inf if krylov.radius(form.of_agents, some, restarts=1)[0] >= 1 else 0.0
-            (mean, covariance, _), _ = agents_curve(lambda _: form, self.start, self.x, rounds)
-            variance = traces(covariance)
-        found = np.append(np.sum(mean**2, axis=1) + variance, end)
+            (mean, svec_covariance, _), _ = agents_curve(lambda _: form, self.start, self.x, rounds)
+        found = np.append(np.sum(mean**2, axis=1) + traces(svec_covariance), end)
         rounding = self.m.rounding(self.start, self.x, eta * H)
         return not_negative(np.where(np.isnan(found), np.inf, found), rounding, "mean squared errors")
 

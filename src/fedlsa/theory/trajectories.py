@@ -24,7 +24,7 @@ from ..problems import Problem
 from ..sampling import Markov
 from . import tuning
 from .chains import ChainMap, gram, used, whole_round
-from .linear import Squares, at_rounds, smat, svec, symkron, triangle, within
+from .linear import Squares, at_rounds, smat, svec, symkron, traces, triangle, within
 
 __all__ = ["check", "curve"]
 
@@ -40,7 +40,7 @@ def curve(
     xi: Floats,
     recorded: NDArray[np.int64],
 ) -> tuple[Floats, Floats, Floats | None, Floats | None, str]:
-    """E[u] : (R, d), E||u - E[u]||^2, psi and the error of a closure : (R,) at the recorded rounds, and their kind.
+    """E[u] : (R, d), svec Cov(u) : (R, s), psi and error of a closure : (R,) at the recorded rounds, and their kind.
 
     From known u = theta_0 - theta_star : (d,) and control variates xi : (N, d): on the product of chains where it is
     small enough, which that of two always is for FedLSA, or else closed over pairs of agents. psi is that of methods
@@ -87,8 +87,8 @@ def curve(
             return advance(state, w[agents], counts, maps(float(etas[t])))
 
         states = until_converged((mean, second), close, steady)
-        mean, variance, error = at_rounds(states, recorded, lambda state: _shown(state, forgotten))
-        return mean, variance, None, error, CLOSURE
+        mean, covariance, error = at_rounds(states, recorded, lambda state: _shown(state, forgotten))
+        return mean, covariance, None, error, CLOSURE
 
     @lru_cache(maxsize=1)
     def powers(eta: float) -> list[Squares[ChainMap]]:
@@ -107,15 +107,16 @@ def curve(
     second[..., -1, -1] = reduce(np.multiply.outer, laws)
     start = np.concatenate([u, np.zeros(N * d), x.ravel() if layout.x else [], [1.0]])
 
-    def show(state: State) -> tuple[Floats, float, float]:
-        mean, variance = state[0], np.diagonal(state[1].sum(axis=tuple(range(N))))
-        each = [(mean**2 + variance)[entries].sum() for entries in layout.x] or np.sum(x**2, axis=1)
-        return mean[:d], float(variance[:d].sum()), float(w @ each)
+    def show(state: State) -> tuple[Floats, Floats, float]:
+        mean, total = state[0], state[1].sum(axis=tuple(range(N)))
+        square = mean**2 + np.diagonal(total)
+        each = [square[entries].sum() for entries in layout.x] or np.sum(x**2, axis=1)
+        return mean[:d], svec(total[:d, :d]), float(w @ each)
 
-    mean, variance, spread = at_rounds(until_converged((start, second), step, steady), recorded, show)
-    psi = np.sum(mean**2, axis=1) + variance + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
+    mean, covariance, spread = at_rounds(until_converged((start, second), step, steady), recorded, show)
+    psi = np.sum(mean**2, axis=1) + traces(covariance) + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
     psi = np.where(np.isnan(psi), np.inf, psi)
-    return mean, variance, None if plain else psi, None, EXACT if N == 1 else PRODUCT
+    return mean, covariance, None if plain else psi, None, EXACT if N == 1 else PRODUCT
 
 
 def _layout(problem: Problem, algorithm: Algorithm) -> JointLayout:
@@ -404,10 +405,10 @@ def advance(state: State, w: Floats, counts: NDArray[np.int64], agents: Sequence
     return mean, (after + _T(after)) / 2  # an asymmetry by rounding would grow
 
 
-def _shown(state: State, forgotten: float) -> tuple[Floats, float, float]:
-    """E[u] : (d,), the variance of u, and the error of both together; forgotten : 1 - epsilon."""
+def _shown(state: State, forgotten: float) -> tuple[Floats, Floats, float]:
+    """E[u] : (d,), svec Cov(u), and the error of both together; forgotten : 1 - epsilon."""
     m, V = state[0][0, :, :-1], state[1][:, 0, :, :-1, :-1].sum(0)
     D = V[0] - V[1] + _both(np.multiply.outer(m[0] - m[1], m.sum(0)) / 2)
     known = np.isfinite(D).all() and (forgotten >= 1e-12 or not D.any())
     error = float(np.abs(np.linalg.eigvalsh(D)).sum()) / max(forgotten, 1e-12) if known else np.inf
-    return m[0], float(np.trace(V[0])), error
+    return m[0], svec(V[0]), error
