@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
+    from .agent_laws import JointLaw as JointLaw
     from .bias_terms import FedLSAParts as FedLSAParts
     from .bias_terms import SCAFFLSAParts as SCAFFLSAParts
     from .bias_terms import bias as bias
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from .decision_processes import value_functions as value_functions
     from .decision_processes import virtual_mdp as virtual_mdp
     from .exact_curves import exact as exact
+    from .inference import CentralLimit as CentralLimit
+    from .inference import central_limit as central_limit
     from .iterations import exact_iterations as exact_iterations
     from .planner import Plan as Plan
     from .planner import plan as plan

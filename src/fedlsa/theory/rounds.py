@@ -210,23 +210,23 @@ class ServerRound:
 
     @cached_property
     def limit(self) -> tuple[Floats, Floats, float]:
-        """E[u] : (d,) and Cov(u) : (d, d) that a round leaves as they are, and their estimated error, relative.
+        """Mean : (n,) and covariance : (n, n) of the memory that a round leaves as they are; their estimated error.
 
         Cov = own(Cov) + noise(E[v]), so it is never a difference of squares. Where second moments do not converge it is
         infinite; where the mean does not either, it is NaN.
         """
-        d, n = self.d, len(self.mean) - 1
+        n = len(self.mean) - 1
         linear, constant = self.mean[:n, :n], self.mean[:n, n]
         if not contracts(self.covariance_map):
             mean = refined(np.eye(n) - linear, constant)[0] if contracts(linear) else np.full(n, np.nan)
-            return mean[:d], np.full((d, d), np.inf), 0.0
+            return mean, np.full((n, n), np.inf), 0.0
         mean, error = refined(np.eye(n) - linear, constant)
         if self.noise is None:
             check_accuracy(error, "the stationary law")
-            return mean[:d], np.zeros((d, d)), error
+            return mean, np.zeros((n, n)), error
         found, off = refined(np.eye(len(self.covariance_map)) - self.covariance_map, self.added(mean))
         check_accuracy(max(error, off), "the stationary law")
-        return mean[:d], smat(found, n)[:d, :d], max(error, off)
+        return mean, smat(found, n), max(error, off)
 
     @property
     def stable(self) -> bool:

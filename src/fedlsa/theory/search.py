@@ -121,8 +121,8 @@ class MethodErrors:
         form, end = self._round(eta, H, self.method), 0.0
         if isinstance(form, ServerRound):
             mean, svec_covariance = form.curve(self.start, rounds)
-            bias, covariance, _ = form.limit
-            end = float(bias @ bias + np.trace(covariance))
+            bias, covariance = (x[: form.d] for x in form.limit[:2])
+            end = float(bias @ bias + np.trace(covariance))  # of square matrices, rows of which are left out
         else:
             if isinstance(form, Joint):
                 end = float(np.trace(stationarity.limit(form.step).U)) if limit else 0.0

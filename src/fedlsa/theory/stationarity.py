@@ -25,6 +25,7 @@ from ..sampling import IID
 from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
+from .agent_laws import JointLaw, check_joint_size, exchange_law, group_of, joint_law
 from .bias_terms import limit_bias
 from .exchanges import Agents, declared
 from .joint import Joint
@@ -53,6 +54,7 @@ class Stationary(Displayed, ReadOnly):
     error : the estimated relative error of the covariance: 1e-9 where a route allows it, more where none does or where
         steps that are tiny, or near the stability limit, lose digits; beyond 1e-6 (by the digits of the steps alone,
         1e-3) PrecisionError is raised
+    joint : where it was asked for, the law of theta and all else that goes on from round to round
     stable : whether second moments converge
     radius : the factor by which the slowest second moment shrinks in a round. It takes longer than the rest, so it is
         computed when it is asked for
@@ -66,6 +68,7 @@ class Stationary(Displayed, ReadOnly):
     route: str
     error: float
     _radius: Callable[[], float] = field(repr=False, compare=False)
+    joint: JointLaw | None = None
 
     @property
     def drift(self) -> float:
@@ -92,35 +95,60 @@ class Stationary(Displayed, ReadOnly):
 
 
 @small_products
-def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
+def stationary(problem: Problem | Moments, algorithm: Algorithm, joint: bool = False) -> Stationary:
     """The first two moments of the stationary law (FedLSA: th:2nd_moment_no_cv; control variates: no bias), i.i.d.
 
     problem : one of fl.problems, or its moments
     algorithm : the method, with its step size and local steps
+    joint : whether the law of (theta, xi_1, ..., xi_N) is wanted too, as `joint` of the result
+
+    >>> p = fl.problems.garnet(agents=3, states=4, features=2, seed=0)
+    >>> fl.theory.stationary(p, fl.SCAFFLSA(0.1, 5), joint=True).joint.covariance.shape
+    (8, 8)
     """
     m, algorithm, eta = _checked(problem, algorithm)
+    if checks.boolean("joint", joint):
+        check_joint_size(m.n_agents, m.dim)
     u, rate, lost = np.zeros(m.dim), partial(radius, problem, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
         if declared(algorithm):
-            return _jointly(Agents.of(problem), algorithm, start_error(problem, None), rate, lost)
+            return _jointly(Agents.of(problem), algorithm, start_error(problem, None), rate, lost, joint)
         step = _round(problem, algorithm, eta)
         if isinstance(step, ServerRound):
             (u, covariance, error), route = step.limit, "means" if step.noise is None else "linear system"
+            law: JointLaw | None = JointLaw(u, covariance)
+            u, covariance = u[: m.dim], covariance[: m.dim, : m.dim]
             if type(algorithm) is FedLSA and np.isfinite(u).all():  # from differences of agents, which may be small
                 u, off = limit_bias(m, eta, algorithm.local_steps)
                 error = max(error, off)
         else:
             end = limit(step)
             covariance, error, route = end.U, end.error, end.route
+            law = joint_law(*joint_vector(step, end), group_of(problem, algorithm)) if joint else None
     own, covariance = np.diagonal(covariance), covariance.copy()
     scale = m.rounding(u, m.xi_star[m.table], round_length(algorithm)) + tuning.SOLUTION_ERROR * abs(float(own.sum()))
     np.fill_diagonal(covariance, not_negative(own, scale, f"stationary variances by {route}"))
     variance = float(np.trace(covariance))
     bias, lost = float(u @ u) if math.isfinite(variance) else 0.0, max(lost, _rounding_grown(step, u, covariance))
-    return Stationary(m.theta_star + u, u, covariance, variance, variance + bias, route, max(error, lost), rate)
+    mean, error = m.theta_star + u, max(error, lost)
+    law = JointLaw(np.concatenate([mean, law.mean[m.dim :]]), law.covariance) if law and joint else None
+    return Stationary(mean, u, covariance, variance, variance + bias, route, error, rate, law)
 
 
-def _jointly(agents: Agents, algorithm: Algorithm, u: Floats, rate: Callable[[], float], lost: float) -> Stationary:
+def joint_vector(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
+    """The fixed point, as a limit was found, as a vector of joint.py; infinite where there is none."""
+    form = Joint(step)
+    if not (np.isfinite(end.U).all() and end.U.any()):
+        return form, np.full(form.length, float(end.U[0, 0]))  # infinite, or 0
+    vector = end.vector(form)
+    found = vector if vector is not None else limit(step, ROUTES[1:]).vector(form)
+    assert found is not None
+    return form, found
+
+
+def _jointly(
+    agents: Agents, algorithm: Algorithm, u: Floats, rate: Callable[[], float], lost: float, joint: bool
+) -> Stationary:
     """The same of methods that are an exchange, from the joint law of theta and all agents; u : where it begins."""
     m, d = agents.moments, agents.moments.dim
     step = rounds_at(algorithm, agents)(0)
@@ -128,7 +156,8 @@ def _jointly(agents: Agents, algorithm: Algorithm, u: Floats, rate: Callable[[],
     u, covariance = found.mean[:d], found.C[:d, :d]
     variance = float(np.trace(covariance))
     mse = variance + (float(u @ u) if np.isfinite(variance) else 0.0)
-    return Stationary(m.theta_star + u, u, covariance, variance, mse, "joint law", max(found.error, lost), rate)
+    law, error = exchange_law(agents, step, found.mean, found.C) if joint else None, max(found.error, lost)
+    return Stationary(m.theta_star + u, u, covariance, variance, mse, "joint law", error, rate, law)
 
 
 @np.errstate(over="ignore", invalid="ignore")

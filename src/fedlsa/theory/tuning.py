@@ -10,6 +10,7 @@ OUTCOMES_AT_ONCE = 2**20  # numbers of outcomes that are held at a time: 8 MB
 CACHED_OUTCOMES = 2**16  # the same where they are used at once: 0.5 MB; larger temporaries take fresh pages each time
 MAX_MOMENTS_BYTES = 4 * 2**30  # of second moments: compositions need several times as much
 SHOWN_COVARIANCES = 2**27  # numbers of covariances in an exact curve: 1 GB, as much again as they take anyway
+JOINT_COORDINATES = 4096  # of the law of theta and all control variates: 128 MB, held a few times
 THREADS_FROM = 2**16  # numbers in a pass: a thread starts in 40 us (measured); so many numbers take 300 us
 RECENT_ROUNDS = 8  # of a method without control variates that are kept for each problem: small matrices
 TABLES_AT_ONCE = 12  # of local steps that are composed: 0.13 ms for 12 tables of FedLSA, 1.7 ms for 100 at a time

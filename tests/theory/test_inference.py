@@ -1,0 +1,229 @@
+"""Limit laws against the slow twin: autocovariances one by one, the joint law of all agents, small constant steps."""
+
+import functools
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from gallery import CASES
+from own_steps import OwnStepsFedLSA, OwnStepsSCAFFLSA
+from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
+from twin import Twin
+
+import fedlsa as fl
+from fedlsa.algorithms import Exchange
+from fedlsa.errors import ArgumentError
+from fedlsa.theory import stationarity, tuning
+
+QUICK = ("one agent",)
+GALLERY = [pytest.param(n, marks=[] if n in QUICK else pytest.mark.long) for n in CASES if n != "seventeen dimensions"]
+UNEQUAL = {"step_factors": (1.0, 0.5, 1.3), "length_factors": (1.0, 2.0, 0.5)}
+OWN = [
+    MomentumFedLSA(0.2, 3, momentum=0.4),
+    MomentumSCAFFLSA(0.2, 3, momentum=0.4),
+    OwnStepsFedLSA(0.2, 2, **UNEQUAL),
+    OwnStepsSCAFFLSA(0.2, 2, **UNEQUAL),
+]
+
+
+def methods(name):
+    case, some = CASES[name](), [None, 1] if name in ("shared tables and unequal weights", "turning modes") else [None]
+    return [(case.problem, a) for m in some for a in case.methods(participants=m)]
+
+
+@functools.cache
+def twin_of(problem, a):
+    return Twin(problem, a)
+
+
+def sum_of_autocovariances(problem, a):
+    """Cov(u_0) + sum_k (Cov(u_k, u_0) + its transpose) of 2^24 rounds, on the joint state of the twin."""
+    _, M, _, (_, back, _) = twin_of(problem, a).operator
+    d, C = problem.dim, back @ twin_of(problem, a).fixed_point()[1] @ back.T
+    total, power = M, M
+    for _ in range(24):  # M + ... + M^n, and as many more
+        total, power = total + power @ total, power @ power
+    X = (total @ C)[:d, :d]
+    return C[:d, :d] + X + X.T
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_covariance_of_averages_is_the_sum_of_all_autocovariances(name):
+    for problem, a in methods(name):
+        if not fl.theory.stationary(problem, a).stable:
+            with pytest.raises(ArgumentError, match="step_size must be small enough"):
+                fl.theory.central_limit(problem, a)
+            continue
+        found = fl.theory.central_limit(problem, a)
+        want = sum_of_autocovariances(problem, a)
+        assert found.error < 1e-6, a
+        off = np.abs(found.covariance - want).max()
+        size = fl.theory.stationary(problem, a).variance  # which may be larger than the sum, or than its entries
+        assert off <= (1e-9 + found.error) * max(np.abs(want).max(), size), a
+
+
+@pytest.mark.parametrize("participants", [None, 1])
+@pytest.mark.parametrize("a", OWN, ids=lambda a: type(a).__name__)
+def test_covariance_of_averages_of_declared_methods_is_that_sum(a, participants):
+    problem, a = fl.problems.garnet(agents=3, states=4, features=2, seed=1), replace(a, participants=participants)
+    found = fl.theory.central_limit(problem, a)
+    np.testing.assert_allclose(found.covariance, sum_of_autocovariances(problem, a), rtol=1e-8)
+
+
+@pytest.mark.parametrize("a", [fl.SCAFFLSA(0.05, 8), fl.Scaffnew(0.05, 0.2), fl.FedLSA(0.05, 8)], ids=repr)
+def test_the_ways_to_a_limit_lead_to_one_covariance_of_averages(a, monkeypatch):
+    problem = fl.problems.garnet(agents=24, states=6, features=3, seed=2)
+    fast = fl.theory.central_limit(problem, a)
+    monkeypatch.setattr(stationarity, "ROUTES", ("krylov", "dense"))
+    monkeypatch.setattr(stationarity.limit, "__defaults__", (("krylov", "dense"),))
+    np.testing.assert_allclose(fl.theory.central_limit(problem, a).covariance, fast.covariance, rtol=1e-8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("a", [fl.FedLSA(0.1, 5), fl.SCAFFLSA(0.1, 5)], ids=repr)
+def test_averages_of_many_runs_vary_as_the_central_limit_says(a):
+    problem, T, first = fl.problems.garnet(agents=4, states=5, features=2, seed=1), 800, 200
+    runs = fl.simulate(problem, replace(a, average_after=first), T, 2000, record=[T])["theta"][:, -1].values
+    law = fl.theory.central_limit(problem, a)
+    n = T - first + 1
+    assert (np.abs(runs.mean(0) - law.mean) <= 4.5 * np.sqrt(np.diagonal(law.covariance) / n / 2000)).all()
+    whole = np.linalg.solve(np.linalg.cholesky(law.covariance / n), (runs - law.mean).T)
+    error = np.sqrt(np.array([[2.0, 1.0], [1.0, 2.0]]) / 2000)  # of a sample covariance of normal vectors
+    assert (np.abs(whole @ whole.T / 2000 - np.eye(2)) <= 4.5 * error + 10 / n).all()  # the limit is O(1 / n) away
+
+
+def test_exact_averages_have_the_covariance_of_the_limit():
+    problem, a = CASES["jordan block"]().problem, fl.FedLSA(0.1, 3)
+    law, T = fl.theory.central_limit(problem, a), np.array([299, 599])
+    curve = fl.theory.exact(problem, replace(a, average_after=0), int(T[-1]), record=T.tolist())
+    scaled = curve["covariance"].values * (T + 1)[:, None, None]
+    np.testing.assert_allclose(2 * scaled[1] - scaled[0], law.covariance, rtol=1e-5)
+    np.testing.assert_allclose(law.after(4000), law.covariance / 4000)
+
+
+SMALL = fl.problems.garnet(agents=3, states=4, features=2, seed=1, weights=[1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda eta: fl.FedLSA(eta, 5, participants=2),
+        lambda eta: fl.SCAFFLSA(eta, 5),
+        *(
+            pytest.param(make, marks=pytest.mark.long)
+            for make in (
+                lambda eta: fl.FedLSA(eta, 5),
+                lambda eta: fl.Scaffnew(eta, 0.2),
+                lambda eta: MomentumFedLSA(eta, 5, momentum=0.3),
+                lambda eta: MomentumSCAFFLSA(eta, 5, momentum=0.3),
+            )
+        ),
+    ],
+)
+def test_the_law_of_decreasing_steps_is_that_of_ever_smaller_constant_ones(make):
+    steps = 1e-4 * np.array([1.0, 0.5, 0.25])
+    V = [fl.theory.central_limit(SMALL, make(eta)).covariance for eta in steps]
+    first = [2 * V[1] - V[0], 2 * V[2] - V[1]]
+    found = fl.theory.central_limit(SMALL, make(fl.PowerStep(0.5, 0.7)))
+    np.testing.assert_allclose(found.covariance, (4 * first[1] - first[0]) / 3, rtol=1e-6)
+    np.testing.assert_allclose(found.mean, SMALL.theta_star)
+    if len(make(1.0).server()[1]) > 1:
+        return
+    L = [fl.theory.stationary(SMALL, make(eta)).covariance / eta for eta in steps]
+    first = [2 * L[1] - L[0], 2 * L[2] - L[1]]
+    last = fl.theory.central_limit(SMALL, make(fl.PowerStep(0.5, 0.7)), last=True)
+    np.testing.assert_allclose(last.covariance, (4 * first[1] - first[0]) / 3, rtol=1e-6)
+    assert last.number(4) == pytest.approx(4**0.7 / 0.5)
+
+
+def test_what_has_no_limit_law_is_refused_by_name():
+    power = fl.PowerStep(0.5, 0.4)
+    for rule, a, last in (
+        ("last must be False", fl.FedLSA(0.1, 2), True),
+        ("power of step_size must be above 0.5 and below 1", fl.FedLSA(power, 2), False),
+        ("power of step_size must be above 0 and below 1", fl.SCAFFLSA(fl.PowerStep(0.5, 1.0), 2), False),
+        ("participation must be 1.0", fl.SCAFFLSA(power, 2, participants=2), False),
+        ("algorithm must have equal agents", replace(OWN[0], step_size=power), True),
+        ("algorithm must have equal agents", replace(OWN[3], step_size=power), False),
+        ("step_size must be small enough", fl.SCAFFLSA(30.0, 2), False),
+    ):
+        with pytest.raises(ArgumentError, match=rule):
+            fl.theory.central_limit(SMALL, a, last)
+    with pytest.raises(ArgumentError, match="A_bar must have eigenvalues with real parts above 0"):
+        fl.theory.central_limit(
+            fl.problems.from_observations([([1.0], [-np.eye(2)], [[1.0, 2.0]])]), fl.SCAFFLSA(power, 1)
+        )
+
+
+# --- the joint law ----------------------------------------------------------------------------------------------------
+
+
+def joint_agrees(problem, a):
+    found, twin = fl.theory.stationary(problem, a, joint=True), twin_of(problem, a)
+    m, C = twin.fixed_point()
+    rows = np.concatenate([np.r_[v] for v in [*twin.memory, *(twin.x if twin.gains(0.1).any() else [])]])
+    centre = np.zeros(len(rows))
+    centre[: problem.dim] = problem.theta_star
+    if twin.gains(0.1).any():
+        centre[-problem.n_agents * problem.dim :] = problem.xi_star.ravel()
+    np.testing.assert_allclose(found.joint.mean, centre + m[rows], rtol=0, atol=1e-9 * max(1, np.abs(centre).max()))
+    want = C[np.ix_(rows, rows)]
+    off, scale = np.abs(found.joint.covariance - want), np.sqrt(np.diagonal(want))
+    floor = 1e-12 * np.abs(want).max()  # directions that are conserved, where the truth is 0
+    assert (off <= (1e-8 + found.error) * np.outer(scale, scale) + floor).all(), a
+    np.testing.assert_allclose(
+        found.joint.covariance[: problem.dim, : problem.dim], found.covariance, rtol=1e-7, atol=floor
+    )
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_the_joint_law_is_that_of_the_twin(name):
+    for problem, a in methods(name):
+        if fl.theory.stationary(problem, a).stable:
+            joint_agrees(problem, a)
+        else:
+            assert np.isinf(fl.theory.stationary(problem, a, joint=True).joint.covariance).all()
+
+
+@pytest.mark.parametrize("participants", [None, 1])
+@pytest.mark.parametrize("a", OWN, ids=lambda a: type(a).__name__)
+def test_the_joint_law_of_declared_methods_is_that_of_the_twin(a, participants):
+    joint_agrees(SMALL, replace(a, participants=participants))
+
+
+def test_the_joint_law_of_moments_alone_and_of_too_many_agents(monkeypatch):
+    p, a = (
+        fl.problems.garnet(agents=4, states=4, features=2, seed=1, heterogeneous=False, perturbation=0.0),
+        fl.SCAFFLSA(0.1, 3),
+    )
+    both = [fl.theory.stationary(of, a, joint=True).joint for of in (p, fl.theory.moments(p))]
+    np.testing.assert_allclose(both[0].covariance, both[1].covariance, rtol=1e-9, atol=1e-15)
+    assert fl.theory.stationary(p, a).joint is None
+    monkeypatch.setattr(tuning, "JOINT_COORDINATES", 9)
+    with pytest.raises(ArgumentError, match="agents must be at most 3 for a joint law in dimension 2; got 4"):
+        fl.theory.stationary(p, a, joint=True)
+
+
+@dataclass(frozen=True, repr=False)
+class DeclaredSCAFFLSA(fl.ExchangeMethod):
+    """SCAFFLSA as an exchange."""
+
+    def exchange(self, eta, updates, agents, dim):
+        control = self.control(1 / (eta * updates), self.taking_part(agents) / agents)
+        then = {"theta": {"theta": 1, "mean": 1}} | control["then"]
+        means = {"mean": ("change", 1)} | control["means"]
+        return Exchange(means=means, then=then, absent=control["absent"])
+
+
+@pytest.mark.parametrize("participants", [None, 2])
+def test_laws_of_exchanges_are_those_of_the_same_method_in_stages(participants):
+    a, given = fl.SCAFFLSA(0.1, 3, participants=participants), DeclaredSCAFFLSA(0.1, 3, participants=participants)
+    laws = [fl.theory.central_limit(SMALL, each) for each in (a, given)]
+    np.testing.assert_allclose(laws[1].covariance, laws[0].covariance, rtol=1e-8)
+    joint = [fl.theory.stationary(SMALL, each, joint=True).joint for each in (a, given)]
+    np.testing.assert_allclose(joint[1].covariance, joint[0].covariance, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(joint[1].mean, joint[0].mean, rtol=0, atol=1e-10)
+    with pytest.raises(ArgumentError, match="step_size must be constant for averages of an exchange"):
+        fl.theory.central_limit(SMALL, replace(given, step_size=fl.PowerStep(0.1, 0.7)))
+    with pytest.raises(ArgumentError, match="step_size must be small enough"):
+        fl.theory.central_limit(SMALL, replace(given, step_size=30.0))
