@@ -1,11 +1,13 @@
 """One of every kind of object that users hold, by name: each call makes it anew, from equal arguments."""
 
+import functools
 import importlib
 import pickle
 
 import numpy as np
 
 import fedlsa as fl
+from fedlsa.algorithms import FAMILY, METHODS
 from fedlsa.engine.paths import round_paths
 
 ROOMS = {
@@ -70,6 +72,7 @@ OBJECTS = {
     "rank-one observations": lambda: chains().observations,
     "dense observations": lambda: dense().observations,
     "chain": lambda: chains().chain,
+    "Exchange": lambda: fl.Exchange(server=("past",), begin={"past": {"theta": np.ones(2)}}),
     "moments": lambda: fl.theory.moments(chains()),
     "constants": lambda: fl.theory.constants(chains()),
     "markov constants": lambda: fl.theory.markov_constants(chains()),
@@ -104,6 +107,13 @@ SETTINGS = {
     "FedLSA": lambda: fl.FedLSA(0.1, 10),
     "SCAFFLSA": lambda: fl.SCAFFLSA(fl.PowerStep(0.1, 0.5), 10, participants=3, projection=2.0),
     "Scaffnew": lambda: fl.Scaffnew(0.1, 0.1, average_after=5),
+    **{kind.__name__: functools.partial(kind, 0.1, 2) for kind in FAMILY.values() if kind.name not in METHODS},
+    "ExchangeMethod": lambda: fl.ExchangeMethod(0.1, 2),
+    "RandK": lambda: fl.RandK(2),
+    "Rounding": lambda: fl.Rounding(8, 1.0),
+    "Noise": lambda: fl.Noise(0.1),
+    "TopK": lambda: fl.TopK(2),
+    "Sign": lambda: fl.Sign(),
     "PowerStep": lambda: fl.PowerStep(0.1, 0.5),
     "IID": fl.IID,
     "Markov": lambda: fl.Markov(2, start=[0, 1]),

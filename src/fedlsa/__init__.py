@@ -15,17 +15,32 @@ if TYPE_CHECKING:
     from . import sklearn as sklearn
     from . import theory as theory
     from .algorithms import SCAFFLSA as SCAFFLSA
+    from .algorithms import SVRG as SVRG
+    from .algorithms import Adam as Adam
     from .algorithms import Algorithm as Algorithm
+    from .algorithms import Anderson as Anderson
+    from .algorithms import Buffered as Buffered
+    from .algorithms import Compressed as Compressed
+    from .algorithms import Delayed as Delayed
+    from .algorithms import Dropouts as Dropouts
     from .algorithms import Exchange as Exchange
     from .algorithms import ExchangeMethod as ExchangeMethod
+    from .algorithms import FedLin as FedLin
     from .algorithms import FedLSA as FedLSA
+    from .algorithms import FedNova as FedNova
+    from .algorithms import FedProx as FedProx
+    from .algorithms import GradientTracking as GradientTracking
+    from .algorithms import Momentum as Momentum
     from .algorithms import Noise as Noise
+    from .algorithms import Personal as Personal
     from .algorithms import PowerStep as PowerStep
     from .algorithms import RandK as RandK
     from .algorithms import Rounding as Rounding
     from .algorithms import Scaffnew as Scaffnew
+    from .algorithms import Scaffold as Scaffold
     from .algorithms import Sign as Sign
     from .algorithms import TopK as TopK
+    from .algorithms import UnequalWork as UnequalWork
     from .engine import resume as resume
     from .engine import simulate as simulate
     from .engine import simulate_grid as simulate_grid

@@ -6,30 +6,80 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
+from .adam import Adam
+from .anderson import Anderson
+from .buffered import Buffered
+from .compressed import Compressed
+from .delayed import Delayed
+from .dropouts import Dropouts
 from .exchanges import Exchange
+from .fedlin import FedLin
+from .fednova import FedNova
+from .fedprox import FedProx
+from .gradient_tracking import GradientTracking
 from .methods import SCAFFLSA, Algorithm, ExchangeMethod, FedLSA, FixedRounds, PowerStep, Scaffnew
+from .momentum import Momentum
+from .personal import Personal
+from .scaffold import Scaffold
 from .sending import Noise, RandK, Rounding, Sending, Sign, TopK
 from .stages import Geometric, Linear
+from .svrg import SVRG
+from .unequal_work import UnequalWork
 
 __all__ = [
     "SCAFFLSA",
+    "SVRG",
+    "Adam",
     "Algorithm",
+    "Anderson",
+    "Buffered",
+    "Compressed",
+    "Delayed",
+    "Dropouts",
     "Exchange",
     "ExchangeMethod",
     "FedLSA",
+    "FedLin",
+    "FedNova",
+    "FedProx",
     "FixedRounds",
     "Geometric",
+    "GradientTracking",
     "Linear",
+    "Momentum",
     "Noise",
+    "Personal",
     "PowerStep",
     "RandK",
     "Rounding",
     "Scaffnew",
+    "Scaffold",
     "Sending",
     "Sign",
     "TopK",
+    "UnequalWork",
 ]
 METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}  # the one registry
+FAMILY: dict[str, type[Algorithm]] = METHODS | {  # those that commands do not offer, but files know
+    kind.name: kind
+    for kind in (
+        UnequalWork,
+        Dropouts,
+        FedNova,
+        Delayed,
+        Buffered,
+        Compressed,
+        Momentum,
+        Adam,
+        Anderson,
+        Personal,
+        SVRG,
+        FedProx,
+        FedLin,
+        Scaffold,
+        GradientTracking,
+    )
+}
 
 
 def supporting(what: str) -> dict[str, type[Algorithm]]:

@@ -26,16 +26,16 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..value_objects import ReadOnly, frozen_property
+from ..value_objects import Displayed, ReadOnly, frozen_property
 from .sending import Exactly, Sending
 
 Row = Mapping[str, Any]  # name of a vector: factor, a number, (N, 1) of each agent, (d,) of each coordinate, or (N, d)
 FROM_START = ("residual", "mean_residual")  # what is known when a round begins, beside what is remembered
 
 
-@dataclass(frozen=True, eq=False)
-class Exchange(ReadOnly):
-    """One round, as the page above says it. By default it is FedLSA's.
+@dataclass(frozen=True, eq=False, repr=False)
+class Exchange(Displayed, ReadOnly):
+    """One round, as the page above says it; by default that of FedLSA.
 
     server, agent : names of what is remembered beside theta, and beside xi; 0 before the first round
     begin : rows over theta and xi, for memories that begin with something else
@@ -49,6 +49,10 @@ class Exchange(ReadOnly):
     presence : (N,), the probability that an agent answers, each alone; None: as many as the method's options say
     rule : a plain function (server, means, t, parameters) that Numba can compile and that overwrites the server's
         vectors, (k, d), in round t = 1, 2, ... after `then`: no theory; parameters : its numbers
+
+    >>> half = fl.Exchange(then={"theta": {"theta": 1, "mean": 0.5}})  # FedLSA whose server goes half of the way
+    >>> half.messages, half.bytes(dim=4)
+    ({'change': {'theta_hat': 1, 'start': -1}}, 64.0)
     """
 
     server: tuple[str, ...] = ()
@@ -120,11 +124,11 @@ class Exchange(ReadOnly):
         return out + [self.absent.get(name, row) for name, row in zip(names[k:], stays[k:], strict=True)]
 
     def uses(self, name: str) -> bool:
-        """Whether some row looks at a vector."""
+        """Whether some row looks at a vector. name : its name"""
         return any(name in row for row in self.rows)
 
     def probabilities(self, agents: int) -> Floats:
-        """(J, N): with which an agent takes each of the starts."""
+        """(J, N): with which an agent takes each of the starts. agents : N"""
         q = np.array([np.broadcast_to(np.asarray(p, np.float64), agents) for p, _ in self.starts])
         checks.refuse(q < 0, q, "probability of a start must be at least 0")
         if np.abs(q.sum(0) - 1).max() > 1e-12:
@@ -132,7 +136,7 @@ class Exchange(ReadOnly):
         return q
 
     def answering(self, agents: int, participants: int) -> tuple[Floats, Floats]:
-        """P(c in S) : (N,), and P(c in S and e in S) : (N, N)."""
+        """P(c in S) : (N,), and P(c in S and e in S) : (N, N), where participants of N agents answer."""
         if self.presence is None:
             share = participants / agents
             pairs = np.full((agents, agents), share * (participants - 1) / max(agents - 1, 1))
@@ -143,7 +147,7 @@ class Exchange(ReadOnly):
         return p, np.where(np.eye(agents, dtype=bool), p[:, None], np.outer(p, p))
 
     def bytes(self, dim: int) -> float:
-        """What an agent sends and receives in a round in which it takes part."""
+        """What an agent sends and receives in a round in which it takes part. dim : d"""
         return len(self.messages) * self.send.bits(dim) / 8 + 8.0 * dim * self.downloads
 
 

@@ -20,7 +20,7 @@ and Scaffnew (appendix, algo:fed-lsa-controlvar-h1), whose rounds have random le
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -53,6 +53,11 @@ class PowerStep(Settings):
     def __post_init__(self) -> None:
         object.__setattr__(self, "eta_0", checks.real("eta_0", self.eta_0, above=0))
         object.__setattr__(self, "power", checks.real("power", self.power, at_least=0))
+
+
+def number(default: float, **bounds: float) -> Any:
+    """A field that is a number within `bounds` of `checks.real`, or of `checks.integer` where `default` is one."""
+    return field(default=default, metadata=bounds)
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,6 +117,10 @@ class Algorithm(Settings, ABC):
             object.__setattr__(self, "projection", checks.real("projection", self.projection, above=0))
         if self.average_after is not None:
             object.__setattr__(self, "average_after", checks.integer("average_after", self.average_after))
+        for f in fields(self):
+            if f.metadata:  # `number`
+                check: Any = checks.integer if isinstance(f.default, int) else checks.real
+                object.__setattr__(self, f.name, check(f.name, getattr(self, f.name), **f.metadata))
 
     def round_steps(self) -> int | Geometric:
         """The local steps of a round where every observation makes one, or the law of their number."""
@@ -145,6 +154,7 @@ class Algorithm(Settings, ABC):
         """What a round is where `stages` cannot say it (algorithms/exchanges.py); such methods declare this instead.
 
         eta, updates : the round's step size and number of local steps, numbers, or (N, 1) where agents differ
+        agents : N; dim : d
         """
         return None
 
@@ -253,6 +263,10 @@ class ExchangeMethod(FixedRounds):
     """Methods that declare `exchange`; with `corrected` agents keep the control variates of SCAFFLSA.
 
     local_steps : observations that each agent receives between two communications, at least 1
+    corrected : whether agents keep control variates
+
+    >>> isinstance(fl.Compressed(0.1, 10), fl.ExchangeMethod)
+    True
     """
 
     corrected: bool = field(default=True, kw_only=True)
@@ -267,13 +281,27 @@ class ExchangeMethod(FixedRounds):
     def control(self, gain: Any, share: Any = 1.0, sent: str = "change") -> dict[str, Any]:
         """Rows and means of SCAFFLSA's correction, xi_c <- xi_c - gain_c 1{c in S} sent_c + sum_S w_e gain_e sent_e.
 
-        gain : a number, or (N, 1); share : P(c in S), a number or (N,). Put means beside others, then and absent too
+        gain : a number, or (N, 1); share : P(c in S), a number or (N,); sent : the message that agents learn from. Put
+        means beside others, then and absent too
         """
         if not self.corrected:
             return {"means": {}, "then": {}, "absent": {}}
         pulled = {"pulled": (sent, np.ravel(gain * np.reshape(share, (-1, 1))))}
         rest: dict[str, Any] = {"xi": 1, "pulled": 1}
         return {"means": pulled, "then": {"xi": rest | {f"sent_{sent}": -np.asarray(gain)}}, "absent": {"xi": rest}}
+
+    def declare(
+        self, eta: Any, updates: Any, agents: int, *, share: Any = None, sent: str = "change", **rows: Any
+    ) -> Exchange:
+        """The exchange of `control` and of rows beside it; theta moves by the mean of what is sent, if not said else.
+
+        eta, updates, agents : as `exchange` has them; sent, share : as `control` has them, by default participants / N
+        """
+        share = self.taking_part(agents) / agents if share is None else share
+        known = self.control(rows.pop("gain", self.gain(eta, updates)), share, sent)
+        means = {"mean": (sent, 1)} | known["means"] | rows.pop("means", {})
+        then = {"theta": {"theta": 1, "mean": 1}} | known["then"] | rows.pop("then", {})
+        return Exchange(means=means, then=then, absent=known["absent"], **rows)
 
 
 @dataclass(frozen=True, repr=False)

@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks, problems
-from ..algorithms import METHODS, Algorithm, PowerStep
+from ..algorithms import FAMILY, Algorithm, Noise, PowerStep, RandK, Rounding, Sign, TopK
+from ..algorithms.sending import Exactly
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
 from ..problems.system import LABORATORY_START
@@ -45,6 +46,7 @@ SAMPLE = 2**16  # bytes of an array that are compressed to see whether it is wor
 _version = cache(version)  # it stands in a file, which takes milliseconds
 _TEXTS: WeakKeyDictionary[Problem, str] = WeakKeyDictionary()  # problems do not change, and neither do their texts
 SAMPLINGS = {kind.__name__: kind for kind in BUILT_IN}
+SETTINGS: dict[str, Any] = {kind.__name__: kind for kind in (PowerStep, Exactly, RandK, Rounding, Noise, TopK, Sign)}
 SHOWN = 1000  # letters of an attribute that are printed; a result has about ten attributes
 BEGINNING = 150  # of these, where there are more
 
@@ -120,7 +122,7 @@ def problem_digest(problem: Problem) -> str:
 def algorithm_record(algorithm: Algorithm) -> dict[str, Any]:
     """The method's name and fields; one from outside fedlsa is identified by its module and qualified name."""
     kind = type(algorithm)
-    if METHODS.get(kind.__name__.lower()) is kind:
+    if FAMILY.get(kind.__name__.lower()) is kind:
         return {"name": kind.__name__, **fields_of(algorithm)}
     return {"module": kind.__module__, "qualname": kind.__qualname__, "repr": repr(algorithm)}
 
@@ -231,8 +233,8 @@ def _encode(entry: Any) -> Any:
         return entry.text
     if isinstance(entry, (list, tuple, range)):
         return [_encode(v) for v in entry]
-    if isinstance(entry, PowerStep):
-        return {"PowerStep": fields_of(entry)}
+    if type(entry) in SETTINGS.values():
+        return {type(entry).__name__: _encode(fields_of(entry))}
     raise ArgumentTypeError(f"a recipe must hold numbers, strings, arrays and lists of them; got {checks.show(entry)}")
 
 
@@ -240,9 +242,8 @@ def _decode(entry: dict[str, Any]) -> Any:
     if set(entry) == {"array", "dtype", "shape"}:
         flat = np.frombuffer(zlib.decompress(base64.b64decode(entry["array"])), entry["dtype"])
         return flat.reshape(entry["shape"]).astype(flat.dtype.newbyteorder("="))
-    if set(entry) == {"PowerStep"}:
-        return PowerStep(**entry["PowerStep"])
-    return entry
+    name, *others = entry or [""]
+    return SETTINGS[name](**entry[name]) if name in SETTINGS and not others else entry
 
 
 def _little(array: NDArray[Any]) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import checks
-from ..algorithms import METHODS, Algorithm
+from ..algorithms import FAMILY, Algorithm
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
 from ..sampling import Sampling
@@ -185,7 +185,7 @@ def _algorithm(stored_text: str | LongText, given: Any) -> Algorithm:
         return given
     if "name" not in stored:
         raise _unknown("result", stored, given)
-    return METHODS[stored.pop("name").lower()](**stored)
+    return FAMILY[stored.pop("name").lower()](**stored)
 
 
 def _problems(sweep: xr.Dataset, record: Mapping[str, Any], given: Any) -> Problem | dict[str, Problem]:
@@ -202,7 +202,7 @@ def _classes(stored: Sequence[Mapping[str, str]], given: Any) -> list[type[Algor
     """The classes of a record; those that are not of fedlsa must be given."""
     offered = [] if given is None else list(given) if checks.is_sequence(given) else [given]
     by_name = {(kind.__module__, kind.__qualname__): kind for kind in offered}
-    ours = {kind.__qualname__: kind for kind in METHODS.values()}
+    ours = {kind.__qualname__: kind for kind in FAMILY.values()}
     found = [
         ours.get(name) if module.startswith(ROOM) else by_name.get((module, name))
         for module, name in ((entry["module"], entry["qualname"]) for entry in stored)
