@@ -118,10 +118,13 @@ def test_sites_own_intercepts_are_saved_only_where_asked(fedlsa, firms):
     code, out, _ = fedlsa(*fit, "--out", "m.json", "--own-effects")
     assert code == 0
     assert "Each site's own:" in out
-    at = fl.Fit.load("m.json").predict(firms[0], site="firm-0.csv")
+    assert "stays there" in out
+    found = fl.Fit.load("m.json")
+    assert row(out, "firm-0.csv")[-1] == f"{found.own_effects['firm-0.csv']:.3g}"
+    at = found.predict(firms[0], site="firm-0.csv")
     assert row(fedlsa("predict", "m.json", firms[0], "--site", "firm-0.csv")[1], "1")[0] == f"{at[0]:.5g}"
     assert "Traceback" not in (err := fedlsa("predict", "m.json", firms[0])[2])
-    assert "site must be of the fit" in err
+    assert "site must be one of the fit's" in err
     assert fedlsa(*fit, "--out", "m.json", "--force")[0] == 0
     assert "own_effects must be in the fit" in fedlsa("evaluate", "m.json", firms[0])[2]
 

@@ -201,13 +201,13 @@ def test_predictions_are_of_a_site():
     same(wide.value, found.predict(points, site="2"))
     assert np.isnan(wide.standard_error).all()
     for site in (None, 7.0, ["4", "4", "4"]):
-        with pytest.raises(FedLSAError, match="site must be of the fit"):
+        with pytest.raises(FedLSAError, match="site must be one of the fit's"):
             found.predict(points, site=site)
     with pytest.raises(FedLSAError, match="site must go with a task of own='intercept'"):
         fit(fl.Regression("y", columns=["x", "z"])).predict(points, site="2")
     held = fl.evaluate(found, DATA, site="site")
     same(held[-1].rmse, np.sqrt(np.mean(found.resid**2)))
-    with pytest.raises(FedLSAError, match="site must be of the fit"):
+    with pytest.raises(FedLSAError, match="site must be one of the fit's"):
         fl.evaluate(found, DATA.assign(site=9), site="site")
 
 
@@ -268,8 +268,8 @@ def test_a_bootstrap_is_of_sites():
 
 def test_what_has_no_answer_is_refused_by_name():
     for task, df, words in (
-        (OWN, DATA.assign(x=DATA.site), "column 'x' does not vary within any of all 6 sites"),
-        (OWN, DATA.drop_duplicates("site"), "column 'x' does not vary within any"),
+        (OWN, DATA.assign(x=DATA.site), "column 'x' does not vary beside each site's own intercept in all 6 sites"),
+        (OWN, DATA.drop_duplicates("site"), "column 'x' does not vary beside"),
         (OWN, DATA.assign(x=DATA.z), "'x' and 'z' determine one another"),
     ):
         with pytest.raises(SiteDataError, match=words):

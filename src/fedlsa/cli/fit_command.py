@@ -174,6 +174,8 @@ def _sites(fit: Fit) -> Table:
     shown = [s for s in fit.per_site if id(s) in kept]
     rows = [[s.name, s.rows, s.weight, s.distance, s.influence, s.noise, s.finite_data] for s in shown]
     headings = ["rows", "weight", "own solution,\ndistance", "influence", "noise", "finite\ndata"]
+    if own := fit.own_effects:
+        headings, rows = [*headings, "intercept,\nstays there"], [[*row, own[str(row[0])]] for row in rows]
     return table("site", *headings, rows=rows)
 
 

@@ -422,7 +422,7 @@ class Fit(Displayed, ReadOnly):
             return np.asarray(x @ self.theta, np.float64)
         known, names = self._known_effects(), [name_of(s) for s in np.asarray(site, object).ravel().tolist()]
         if len(names) not in (1, len(x)) or any(name not in known for name in names):
-            rule = f"site must be of the fit, or those of {len(x):,} points, for others have no intercept"
+            rule = f"site must be one of the fit's, which alone have intercepts, or of each of {len(x):,} points"
             raise ArgumentError(f"{rule}; got {checks.show(next((n for n in names if n not in known), names))}")
         return np.asarray(x[:, :-1] @ self.theta + [known[name] for name in names], np.float64)
 

@@ -208,7 +208,7 @@ def scale_of(
         if task.intercept and (largest[j] > 0 or task.features is None):
             rule = f"column {names[j]!r} has the same value, {mean[j]:g}, in every row of {where}"
             if task.own is not None:
-                rule = f"column {names[j]!r} does not vary within any of {where}, which have intercepts of their own"
+                rule = f"column {names[j]!r} does not vary beside each site's own intercept in {where}"
         elif largest[j] != 0:
             continue
         raise SiteDataError(f"{rule}; {instead}")
