@@ -21,6 +21,7 @@ from ..problems import Dense
 from ..sampling import Markov
 from . import cpu_kernel
 from .cpu_tables import chain_order, chain_words, kernels, observation_tables, shapes
+from .exchange_runs import ExchangeTask, exchange_tasks
 from .hooks import apply_server_step, bad_order, compiled_hook, compiled_order, failure, parameters
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import chain_states
@@ -222,6 +223,10 @@ class CpuTask:
             raise bad_order(self.job.sampling, f"a pass before round {self.done + len(self.plan.gains) + 1}")
         self._count(self.plan.received)
 
+    def prepare(self, addresses: dict[str, int]) -> None:
+        """Take the kernels that were compiled for it."""
+        self.struct.put(**addresses)
+
     def advance(self) -> None:
         """Do the next segment of rounds, alone."""
         self.begin(1)
@@ -312,7 +317,7 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
     raise_interrupt()
 
 
-def finish(tasks: Sequence[CpuTask], threads: int, report: Progress | None) -> None:
+def finish(tasks: Sequence[CpuTask | ExchangeTask], threads: int, report: Progress | None) -> None:
     """Bring tasks to their end, segment by segment, the longest first.
 
     An interruption lets the segments under way finish and then goes up.
@@ -379,22 +384,26 @@ def finish(tasks: Sequence[CpuTask], threads: int, report: Progress | None) -> N
 def run_all(jobs: list[Job], threads: int, report: Progress | None) -> list[JobOutcome]:
     """Bring all jobs to their end; seeds of a job share a task unless each has rounds of its own."""
     tables: dict[int, dict[str, Any]] = {}
-    tasks: list[list[CpuTask]] = []
+    tasks: list[Sequence[CpuTask | ExchangeTask]] = []
     for job in jobs:
+        if job.exchange is not None:
+            tasks.append(exchange_tasks(job, threads))
+            continue
         if id(job.problem) not in tables:
             tables[id(job.problem)] = observation_tables(job)
         S, n = len(job.seeds), task_count(job, -(-threads // len(jobs)))
         by_size: dict[int, CpuTask] = {}  # by the number of seeds
-        tasks.append([])
+        group: list[CpuTask] = []
         for i in range(n):
             some = job.of_seeds(slice(S * i // n, S * (i + 1) // n))
             R = len(some.seeds)
             by_size[R] = CpuTask(some, tables[id(job.problem)], by_size.get(R))
-            tasks[-1].append(by_size[R])
+            group.append(by_size[R])
+        tasks.append(group)
     with notice(COMPILING):
-        for job, group in zip(jobs, tasks, strict=True):
-            addresses = compile_for(job)
-            for task in group:
-                task.struct.put(**addresses)
-    finish([task for group in tasks for task in group], threads, report)
-    return [join(task.outcome for task in group) for group in tasks]
+        for job, each in zip(jobs, tasks, strict=True):
+            addresses = compile_for(job) if job.exchange is None else {}
+            for task in each:
+                task.prepare(addresses)
+    finish([task for each in tasks for task in each], threads, report)
+    return [join(task.outcome for task in each) for each in tasks]

@@ -121,6 +121,42 @@ def _cause(error: Exception) -> str:
     return (causes or lines or [type(error).__name__])[0]
 
 
+def apply_rule(algorithm: Algorithm, rule: Any, server: Floats, means: Floats, t: int, given: Floats) -> None:
+    """Let the rule of an exchange overwrite the server's vectors in round t : (k, d)."""
+    try:
+        with np.errstate(all="ignore"):
+            rule(server, means, t, given)
+    except Exception as error:  # a user's function
+        raise rule_failure(algorithm, t, f"{type(error).__name__}: {error}") from error
+
+
+def rule_failure(algorithm: Algorithm, t: int, what: str) -> ArgumentError:
+    """The error of a rule that raised in round t."""
+    return ArgumentError(f"rule of {type(algorithm).__name__} must not raise; got in round {t} {what}")
+
+
+@functools.cache
+def compiled_rule(rule: Any) -> Any:
+    """The rule of an exchange for task_struct.invoke; where it raises, it writes the round."""
+    matrix, vector = types.Array(types.float64, 2, "C"), types.Array(types.float64, 1, "C")
+    float64, int64 = types.float64, types.int64
+
+    def guarded(shared, given, failed, t, k, n, d, p):  # type: ignore[no-untyped-def]
+        vectors = carray(pointer(shared, float64), (k + n, d))
+        try:
+            step(vectors[:k], vectors[k:], t, carray(pointer(given, float64), p))
+        except Exception:
+            carray(pointer(failed, int64), 1)[0] = t
+
+    try:
+        step = njit(error_model="numpy", boundscheck=True)(rule)
+        step.compile((matrix, matrix, types.int64, vector))
+        return cfunc(KERNEL)(guarded)
+    except Exception as error:  # as above
+        expected = "rule must be a plain function of (server, means, t, parameters) that Numba can compile"
+        raise ArgumentError(f"{expected}; got from Numba: {_cause(error)}") from error
+
+
 # --- a sampling's own order -------------------------------------------------------------------------------------------
 
 

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
-from ..algorithms import Algorithm, Linear, method
+from ..algorithms import Algorithm, Exchange, Linear, method
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling, law_of
 from ..threads import cores
+from .exchange_tables import begin_memory, first_exchange
 from .hooks import check_server_step, draw_pass
 from .outcome_tables import OutcomeTables, first_states, outcome_tables
 from .progress import reporter
@@ -37,7 +38,7 @@ class RunState(NamedTuple):
     variates as it works with them, so that a run that it goes on with has the same bits: xi_c = xi[c] / scale - shift.
 
     theta : (S, d), the server's; running : (S, d), its mean from `average_after` on, before that where it began
-    memory : (S, k - 1, d), what else the server remembers
+    memory : (S, k - 1, d), what else the server remembers; of an exchange, then what each agent does beside xi
     xi : (S, N, d), shift : (S, d), scale : (S,): the control variates
     steps : (S, N), observations that each agent has received; chain : (S, N), the state of its trajectory, else 0
     received : (S,), observations as `Schedule.received` counts them; rounds : (S,), communications
@@ -93,6 +94,7 @@ class Job:
     recorded: Integers
     start: RunState  # after which its rounds begin: the first, or those of a run that goes on
     arguments: dict[str, Any]  # of `simulate`, as a result remembers them
+    exchange: Exchange | None  # of the first round, where the method declares one
 
     @property
     def dtype(self) -> str:
@@ -113,6 +115,11 @@ class Job:
     def agents_differ(self) -> bool:
         """Whether agents have step sizes and lengths of their own."""
         return self.algorithm.agent_factors(self.problem.n_agents) is not None
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether observations are counted of all agents together, not of one that takes part in all rounds."""
+        return self.agents_differ or self.exchange is not None
 
     @property
     def updates_per_round(self) -> float:
@@ -237,6 +244,7 @@ def make_job(problem: Problem, algorithm: Algorithm, rounds: int, options: RunOp
     arguments = {name: getattr(options, name) for name in ("seeds", "record", "keep", "dtype", "engine")}
     N, d, runs = problem.n_agents, problem.dim, len(arguments["seeds"])
     _check_rounds(algorithm, sampling.thin, rounds, N, arguments)
+    exchange = first_exchange(algorithm, sampling, problem, options.dtype)
     theta = _per_seed("theta_0", given[0].start if theta_0 is None else theta_0, runs, (d,))
     check_server_step(algorithm, theta.reshape(-1, d)[0])
     xi = None
@@ -254,11 +262,14 @@ def make_job(problem: Problem, algorithm: Algorithm, rounds: int, options: RunOp
     seeds = np.array(arguments["seeds"], np.uint64)
     theta, none = np.broadcast_to(theta, (runs, d)), np.zeros(runs, np.int64)
     nowhere = np.broadcast_to(np.int64(0), (runs, N))
+    variates = np.broadcast_to(0.0 if xi is None else xi, (runs, N, d))
+    memory = np.broadcast_to(0.0, (runs, len(Linear(*algorithm.server()).change) - 1, d))
+    memory = memory if exchange is None else begin_memory(exchange, theta, variates)
     start = RunState(
         theta,
         theta,
-        memory=np.broadcast_to(0.0, (runs, len(Linear(*algorithm.server()).change) - 1, d)),
-        xi=np.broadcast_to(0.0 if xi is None else xi, (runs, N, d)),
+        memory=memory,
+        xi=variates,
         shift=np.broadcast_to(0.0, (runs, d)),
         scale=np.ones(runs),
         steps=nowhere,
@@ -267,7 +278,7 @@ def make_job(problem: Problem, algorithm: Algorithm, rounds: int, options: RunOp
         rounds=none,
         diverged_at=none - 1,
     )
-    return Job(problem, algorithm, sampling, given, outcomes, rounds, seeds, recorded, start, remembered)
+    return Job(problem, algorithm, sampling, given, outcomes, rounds, seeds, recorded, start, remembered, exchange)
 
 
 def _per_seed(name: str, value: ArrayLike, seeds: int, shape: tuple[int, ...]) -> Floats:

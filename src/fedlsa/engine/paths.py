@@ -75,6 +75,8 @@ def round_paths(
     N, d = problem.n_agents, problem.dim
     start = checks.array("theta_0", problem.start if theta_0 is None else theta_0, (d,))
 
+    if type(algorithm).exchange is not Algorithm.exchange:
+        raise ArgumentError(f"algorithm must not declare an exchange for paths; got {type(algorithm).__name__}")
     m, memory = algorithm.taking_part(N), len(algorithm.server()[1]) - 1
     if algorithm.agent_factors(N) is not None:
         raise ArgumentError("algorithm must give all agents rounds of one length; got agent_factors")

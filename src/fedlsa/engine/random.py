@@ -19,7 +19,8 @@ Words = NDArray[np.uint64]
 Slots = NDArray[np.uint32]
 Integers = NDArray[np.int64]
 CACHED = 4096  # random blocks that NumPy makes at once: they stay in the cache
-OBSERVATION, START, PARTICIPATION, LENGTH = 0, 1, 2, 3  # streams: what a random word is for
+# streams: what a random word is for; the last two are those of exchanges, and know their rounds
+OBSERVATION, START, PARTICIPATION, LENGTH, PRESENCE, MESSAGE = 0, 1, 2, 3, 4, 5
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -43,6 +44,16 @@ def block(seed, agent, stream, index):
     key, zero = np.uint64(seed), np.uint64(0)
     x = philox(np.uint64(index), np.uint64(agent), np.uint64(stream), zero, key & _LOW, key >> _WORD_BITS)
     return x[0] & _LOW, x[1] & _LOW, x[2] & _LOW, x[3] & _LOW
+
+
+@register_jitable
+def two_uniforms(seed, agent, stream, t, index):
+    """Two numbers in [0, 1) with 53 random bits, of an agent in round t; arrays give arrays."""
+    key, five, six = np.uint64(seed), np.uint64(5), np.uint64(6)
+    place = np.uint64(index), np.uint64(agent), np.uint64(stream), np.uint64(t)
+    a, b, c, d = philox(*place, key & _LOW, key >> _WORD_BITS)
+    one = (((a & _LOW) >> five) * 67108864.0 + ((b & _LOW) >> six)) / 9007199254740992.0
+    return one, (((c & _LOW) >> five) * 67108864.0 + ((d & _LOW) >> six)) / 9007199254740992.0
 
 
 def words(seed: int, agent: int, stream: int, first: int, count: int) -> Words:

@@ -15,15 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import Algorithm
+from .. import checks
+from ..algorithms import Algorithm, Noise, RandK, Rounding, Sending, Sign, TopK
+from ..algorithms.sending import Exactly
 from ..checks import Floats
+from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
-from .hooks import apply_server_step, draw_pass
+from .exchange_tables import combine, round_exchange
+from .hooks import apply_rule, apply_server_step, draw_pass
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import OutcomeTables, chain_states
 from .progress import Progress
-from .random import OBSERVATION, choose, words
+from .random import MESSAGE, OBSERVATION, PRESENCE, choose, two_uniforms, words
 from .schedule import Schedule, schedule
 
 Integers = NDArray[np.int64]
@@ -83,20 +87,29 @@ class Observer:
         return A[0], b[0]
 
 
-def observed_steps(agents: list[Observer], thin: int) -> LocalSteps:
-    """Local steps on observations, of which every thin-th makes an update; in the type of theta."""
+def observed_steps(agents: list[Observer], thin: int, pull: float = 0.0, residuals: Floats | None = None) -> LocalSteps:
+    """Local steps on observations, of which every thin-th makes an update; in the type of theta, or each its own.
+
+    pull : back to the start; residuals : (N, d), exact ones of the start, for steps that are anchored there
+    """
 
     def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, moments: Integers) -> Floats:
-        out = np.full((len(agents), moments.shape[-1], len(theta)), np.nan, theta.dtype)
+        out = np.full((len(agents), moments.shape[-1], theta.shape[-1]), np.nan, theta.dtype)
         etas, ends = np.broadcast_to(eta, len(agents)), np.broadcast_to(moments, out.shape[:2])
+        starts = np.broadcast_to(theta, (len(agents), theta.shape[-1]))
         for c in active:
-            theta_hat, h, dtype = theta, 0, theta.dtype
+            theta_hat, h, dtype = starts[c], 0, theta.dtype
             for k, until in enumerate(ends[c]):
                 while h < until:
                     h += 1
                     A, b = agents[c].receive()
                     if h % thin == 0:
-                        residual = A.astype(dtype) @ theta_hat - b.astype(dtype) - xi[c].astype(dtype)
+                        if residuals is None:
+                            residual = A.astype(dtype) @ theta_hat - b.astype(dtype) - xi[c].astype(dtype)
+                        else:
+                            residual = A @ (theta_hat - starts[c]) - residuals[c] - xi[c]
+                        if pull:
+                            residual = residual + pull * (theta_hat - starts[c])
                         theta_hat = theta_hat - etas[c] * residual
                 out[c, k] = theta_hat
         return out
@@ -184,6 +197,11 @@ def serve(
     theta, memory = now.theta + server_state[0], server_state[1:]
     if algorithm.server_step is not None:
         theta = apply_server_step(algorithm, now.theta, theta, t)
+    return settle(now, algorithm, t, theta, xi, memory)
+
+
+def settle(now: Iterate, algorithm: Algorithm, t: int, theta: Floats, xi: Floats, memory: Floats) -> Iterate:
+    """What all rounds end with: projection, a look whether theta is finite, running mean."""
     norm = np.sqrt(theta @ theta)
     if algorithm.projection is not None and norm > algorithm.projection:
         theta = theta * (algorithm.projection / norm)
@@ -219,6 +237,89 @@ def run_rounds(
         yield now, inside
 
 
+def run_exchange(
+    problem: Problem, algorithm: Algorithm, rounds: Schedule, start: Iterate, agents: list[Observer], seed: int
+) -> Iterator[Iterate]:
+    """One run of a method that declares an exchange, as the page of algorithms/exchanges.py says it.
+
+    start.memory : what the server remembers beside theta, then what each agent does beside xi
+    """
+    now, w, (N, d), every = start, problem.weights, start.xi.shape, np.arange(problem.n_agents)
+    for s in range(len(rounds.gains)):
+        t, x = rounds.first + s + 1, round_exchange(algorithm, rounds, s, d)
+        k, names = len(x.server), ("xi", *x.agent)
+        own = now.memory[k:].reshape(N, len(x.agent), d)
+        known = {"theta": now.theta, **dict(zip(x.server, now.memory[:k], strict=True))}
+        server, here = list(known), np.zeros((N, 1), bool)
+        known |= dict(zip(names, [now.xi, *own.swapaxes(0, 1)], strict=True))
+        known["residual"] = problem.b_bar - problem.A_bar @ now.theta
+        known["mean_residual"] = w @ known["residual"]
+
+        answers, which = two_uniforms(seed, every, PRESENCE, t, 0)
+        active = rounds.active(s) if x.presence is None else np.flatnonzero(answers < x.presence)
+        here[active] = True
+        chosen = (which >= np.cumsum(x.probabilities(N), 0)[:-1]).sum(0)
+        known["start"] = np.stack([combine(row, known, (N, d)) for _, row in x.starts])[chosen, every]
+
+        exact = problem.b_bar - np.einsum("cij,cj->ci", problem.A_bar, known["start"]) if x.anchored else None
+        walk = observed_steps(agents, rounds.thin, x.pull, exact)
+        pulls, ends = combine(x.correction, known, (N, d)), rounds.observations[s][..., None]
+        inside = walk(known["start"], pulls, active, rounds.step_sizes[s], ends)
+        known["theta_hat"] = np.where(here, inside[:, -1], 0.0)
+
+        for j, (name, row) in enumerate(x.messages.items()):
+            known[name] = combine(row, known, (N, d))
+            known[f"sent_{name}"] = np.array([sent(x.send, known[name][c], seed, c, t, j) for c in range(N)])
+        share = x.answering(N, algorithm.taking_part(N))[0]
+        for name, (message, factor) in x.means.items():
+            known[name] = (w * factor / share)[active] @ known[f"sent_{message}"][active]
+
+        after = {name: combine(x.then.get(name, {name: 1}), known, (d,)) for name in server}
+        for name in names:
+            rows = (each.get(name, {name: 1}) for each in (x.then, x.absent))
+            answered, absent = (combine(row, known, (N, d)) for row in rows)
+            after[name] = np.where(here, answered, absent)
+        vectors = np.array([after[name] for name in server])
+        if x.rule is not None:
+            means = np.array([known[name] for name in x.means]).reshape(-1, d)
+            apply_rule(algorithm, x.rule, vectors, means, t, np.array(x.parameters, np.float64))
+        kept = np.stack([after[name] for name in x.agent], 1) if x.agent else own
+        now = settle(now, algorithm, t, vectors[0], after["xi"], np.concatenate([vectors[1:], kept.reshape(-1, d)]))
+        yield now
+
+
+def sent(sending: Sending, message: Floats, seed: int, agent: int, t: int, j: int) -> Floats:
+    """What arrives of the j-th message of an agent in round t : (d,); algorithms/sending.py says the laws."""
+    d = len(message)
+    half = (d + 1) // 2
+    first, second = two_uniforms(seed, agent, MESSAGE, t, j * half + np.arange(half))
+    u = np.stack([first, second], 1).ravel()[:d]
+    if isinstance(sending, Noise):
+        radius, angle = np.sqrt(-2 * np.log(1 - first)), 2 * np.pi * second
+        normal = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).ravel()[:d]
+        return message + sending.deviation * normal
+    if isinstance(sending, Exactly) or np.isnan(message).any():
+        return message * (1.0 if isinstance(sending, Exactly) else np.nan)
+    if isinstance(sending, RandK):
+        k = min(sending.coordinates, d)
+        out, left = np.zeros(d), k
+        for i in range(d):  # each set of k coordinates has the same probability
+            if u[i] * (d - i) < left:
+                out[i], left = message[i] * (d / k if sending.scaled else 1.0), left - 1
+        return out
+    if isinstance(sending, Rounding):
+        step, dither = sending.step, sending.step * (u - 0.5)
+        points = np.floor((message + dither + sending.radius) / step + 0.5)
+        arrived = step * np.clip(points, 0, 2**sending.bits_each - 1) - sending.radius
+        return arrived - dither if sending.dither else arrived
+    if isinstance(sending, TopK):
+        largest = np.argsort(-np.abs(message), kind="stable")[: sending.coordinates]
+        return np.where(np.isin(np.arange(d), largest), message, 0.0)
+    if isinstance(sending, Sign):
+        return np.where(message >= 0, 1.0, -1.0) * np.abs(message).mean()
+    raise ArgumentError(f"send must be of a kind that engines know; got {checks.show(sending)}")
+
+
 @np.errstate(over="ignore", invalid="ignore")  # a run that diverges says so itself
 def run_seed(job: Job, seed: int, steps: LocalSteps | None = None) -> JobOutcome:
     """One run of a job, with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations.
@@ -236,10 +337,17 @@ def run_seed(job: Job, seed: int, steps: LocalSteps | None = None) -> JobOutcome
     if steps is None:
         steps = observed_steps(agents, job.sampling.thin)
     recorded, estimates, ends = set(job.recorded.tolist()), {first: theta}, rounds.observations[..., None]
-    for t, (now, _) in enumerate(run_rounds(p, a, rounds, start, steps, ends, job.dtype), start=first + 1):
+    observed = np.append(received, received + np.cumsum(rounds.received))
+    run: Iterator[Iterate]
+    if job.exchange is None:
+        run = (now for now, _ in run_rounds(p, a, rounds, start, steps, ends, job.dtype))
+    else:
+        run = run_exchange(p, a, rounds, start, agents, seed)
+    for t, now in enumerate(run, start=first + 1):
+        if job.exchange is not None:
+            observed[t - first] = sum(agent.step for agent in agents)  # who answers may be a matter of chance
         if t in recorded:
             estimates[t] = now.estimate
-    observed = np.append(received, received + np.cumsum(rounds.received))
     state = RunState(
         theta=now.theta[None],
         running=now.running[None],

@@ -16,7 +16,7 @@ from ..problems import Problem
 from ..results import recipe
 from ..results.dataset import append_rounds
 from ..sampling import IID, Sampling
-from . import cpu, cuda, reference
+from . import cpu, cuda, exchange_runs, reference
 from .jobs import Job, JobOutcome, RunOptions, RunState, configurations, make_job
 from .progress import Progress
 
@@ -199,8 +199,8 @@ def remaining(job: Job, result: xr.Dataset) -> Job:
     parts.setdefault("memory", np.zeros((S, 0, d)))
     done = np.full(S, rounds_done(result))
     state = RunState(**parts, rounds=done, diverged_at=result["diverged_at"].values)
-    k, states = len(job.algorithm.server()[1]), job.outcomes.length[job.problem.assignment]
-    wanted = [(S, d), (S, d), (S, k - 1, d), (S, N, d), (S, d), (S,), (S, N), (S, N)]
+    k, states = job.start.memory.shape[1], job.outcomes.length[job.problem.assignment]
+    wanted = [(S, d), (S, d), (S, k, d), (S, N, d), (S, d), (S,), (S, N), (S, N)]
     sound = [x.shape for x in state[: len(wanted)]] == wanted
     # compiled code would trust positions that are not in the problem's tables
     if not (sound and (state.chain >= 0).all() and (state.chain < states).all() and (state.steps >= 0).all()):
@@ -219,7 +219,9 @@ def result_of(job: Job, outcome: JobOutcome) -> xr.Dataset:
         rounds=job.recorded,
         seeds=job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds,
         theta=outcome.theta,
-        samples=outcome.observed * ((1 if job.agents_differ else job.participants) / job.problem.n_agents),
+        samples=outcome.observed * ((1 if job.counts_all else job.participants) / job.problem.n_agents),
+        uploads=exchange_runs.uploads(job),
+        bytes_each=None if job.exchange is None else job.exchange.bytes(job.problem.dim),
         diverged_at=outcome.state.diverged_at,
         xi=outcome.state.control_variates if "xi" in keep else None,
         state=outcome.state._asdict() if "state" in keep else None,

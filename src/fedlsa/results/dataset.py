@@ -25,6 +25,7 @@ LABELS = {
     "theta": ("server iterate", "theta after each recorded round; NaN from the round of divergence on"),
     "communications": ("communications", "server averages up to this round"),
     "uploads": ("uploads", "messages sent to the server up to this round, all agents together"),
+    "bytes": ("bytes", "sent up and down up to this round, all agents together"),
     "samples": ("samples per agent", "observations received up to this round, dropped ones included, mean over agents"),
     "diverged_at": ("round of divergence", "first round with a number that is not finite; -1 if there is none"),
     "xi": ("final control variates", "xi_c of each agent after the last round"),
@@ -95,6 +96,8 @@ def assemble(
     xi: ArrayLike | None = None,
     state: Mapping[str, Any] | None = None,
     keep_theta: bool = True,
+    uploads: ArrayLike | None = None,
+    bytes_each: float | None = None,
     arguments: Mapping[str, Any],
 ) -> xr.Dataset:
     """The result of a run, from plain arrays.
@@ -102,6 +105,7 @@ def assemble(
     rounds : (R,) recorded rounds; seeds : (S,); theta : (S, R, d); samples : (S, R)
     diverged_at : (S,), -1 where a seed has not, None where none has; xi : (S, N, d) or None
     state : what the run needs to go on, by the names of `STATE` without their first word, or None
+    uploads : (S, R), by default those of all who take part; bytes_each : that come with an upload, up and down
     arguments : what simulate was called with: rounds, seeds, theta_0, xi_0, record, keep, dtype, engine
     """
     import xarray as xr
@@ -125,7 +129,10 @@ def assemble(
     if checks.boolean("keep_theta", keep_theta):
         values["theta"] = (("seed", "rounds", "dim"), theta)
     values["communications"] = (("seed", "rounds"), np.tile(rounds, (S, 1)))
-    values["uploads"] = (("seed", "rounds"), np.tile(rounds * algorithm.taking_part(N), (S, 1)))
+    uploads = np.tile(rounds * algorithm.taking_part(N), (S, 1)) if uploads is None else np.asarray(uploads)
+    values["uploads"] = (("seed", "rounds"), _shaped("uploads", uploads, (S, R)))
+    if bytes_each is not None:
+        values["bytes"] = (("seed", "rounds"), uploads * bytes_each)
     values["samples"] = (("seed", "rounds"), _shaped("samples", samples, (S, R)).astype(np.float64))
     values["diverged_at"] = (("seed",), _shaped("diverged_at", diverged_at, (S,)))
     if xi is not None:
