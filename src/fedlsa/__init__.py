@@ -7,6 +7,7 @@ import numpy as _numpy  # noqa: F401  not lazily: threads that begin to load it 
 from .lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
+    from . import control as control
     from . import errors as errors
     from . import experiments as experiments
     from . import figures as figures
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .algorithms import Sign as Sign
     from .algorithms import TopK as TopK
     from .algorithms import UnequalWork as UnequalWork
+    from .control import sarsa as sarsa
     from .engine import resume as resume
     from .engine import simulate as simulate
     from .engine import simulate_grid as simulate_grid
