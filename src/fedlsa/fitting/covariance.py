@@ -54,8 +54,9 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from ..theory.linear import smat, svec
+from .cluster_sums import join_pairs
 from .rows import FeatureScale, Piece
-from .scores import FirstResiduals, ScorePass, SharedSolution, join_pairs
+from .scores import FirstResiduals, ScorePass, SharedSolution
 from .sums import LEVERAGE_ONE, SolvedSystem, Systems, check_determined, penalty_of
 from .tables import Codes
 from .tasks import SITES, CovarianceKind, Regression, Task
@@ -141,7 +142,7 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
     meats, own_meats = put(lambda one: one.sums.meats()), put(lambda one: one.own_sums.meats())
     rank, meat = put(lambda one: one.own.rank), None
     at_one = ((one.start + c, row) for one in passes for c, row in one.sums.leverage_one.items())
-    fallback = next((f"{names[c]}, row {row}" for c, row in at_one), "")
+    fallback = next((f"{names[c]}, {f'row {row}' if row else 'one row'}" for c, row in at_one), "")
     open_own = np.zeros(N, np.bool_)
     open_own[[one.start + c for one in passes for c in one.own_sums.leverage_one]] = True
     clusters, site_clusters, shares = 0, np.zeros(N, np.int64), sum(one.shares for one in passes)

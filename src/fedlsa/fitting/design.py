@@ -56,24 +56,28 @@ def level_codes(levels: Sequence[Any], column: str, block: ColumnBlock, at: NDAr
     return places[codes]
 
 
-def level_counts(table: DataTable, task: Task, others: Sequence[str] = ()) -> dict[str, dict[Any, int]]:
+def level_counts(
+    table: DataTable, task: Task, others: Sequence[str] = (), missing: MissingRows | None = None
+) -> dict[str, dict[Any, int]]:
     """The levels that a table has of each column that is a category there, and how many rows have each; none where a
     task has no formula. They are in the order that the formula lists, else in that of the column's type, else sorted.
 
     Categories are columns in C() of a formula, and columns of text or of true and false that a formula names.
     others : further columns of labels, whose missing values leave rows out as well
+    missing : counts these rows where the table is part of another: a column without any value, which others may have,
+        is then a category without a level
     """
     if not isinstance(task, Regression) or task.formula is None:
         return {}
     parsed = parse_formula(task.formula)
-    columns = _categories(table, parsed)
+    columns = _categories(table, parsed, missing is not None)
     found: dict[str, Counter[Any]] = {c: Counter() for c in columns}
     blocks = table.blocks((), labels=columns)
     if task.missing == "drop":  # without the rows that a fit leaves out, whose levels no other row may have
         more = [c for c in (task.row_weights, task.offset) if c is not None]
         numbers = dict.fromkeys([*parsed.target.columns, *(c for c in parsed.columns if c not in columns), *more])
         every = table.blocks(tuple(numbers), labels=tuple(dict.fromkeys([*columns, *others])))
-        blocks = (block for block, _ in drop_incomplete(every, MissingRows(table.sites), True))
+        blocks = (block for block, _ in drop_incomplete(every, missing or MissingRows(table.sites), True))
     for block in blocks if columns else ():
         for column, counts in found.items():
             at = np.flatnonzero(~is_missing(block.labels[column]))
@@ -98,11 +102,15 @@ def level_counts(table: DataTable, task: Task, others: Sequence[str] = ()) -> di
     return out
 
 
-def _categories(table: DataTable, parsed: ParsedFormula) -> list[str]:
-    """The columns in C() of a formula, and of the others that may be categories those that hold some."""
+def _categories(table: DataTable, parsed: ParsedFormula, is_part: bool = False) -> list[str]:
+    """The columns in C() of a formula, and of the others that may be categories those that hold some, or, in a part of
+    a table, perhaps some."""
     known = parsed.marked | table.categories.keys()
     holds = table.which_are_categories([c for c in parsed.candidates if c not in known])
     for column in (c for c, category in holds.items() if category is None and table.rows != 0):
+        if is_part:
+            holds[column] = True
+            continue
         rule = f"{table.name}: column {column!r} must have a value in some row"
         raise SiteDataError(f"{rule}; all are missing, so that it is neither a number nor a category")
     return [c for c in parsed.candidates if c in known or holds[c]]

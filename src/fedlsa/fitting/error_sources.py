@@ -40,12 +40,13 @@ from ..checks import Floats
 from ..errors import ArgumentError, warn
 from ..theory.exact_curves import start_and_drift
 from ..threads import one_blas_thread
+from .cluster_sums import ClusterSums, join_pairs
 from .covariance import Estimate, covariance_text
 from .fitted import Bootstrap, SiteReport
 from .protocol import FitSettings, RunOutcome
 from .reading import FitProgress, PooledData
 from .rows import Piece
-from .scores import PILOT, SHARE, ClusterSums, join_pairs, neighbour_correlation
+from .scores import PILOT, SHARE, neighbour_correlation
 from .sums import SolvedSystem, singular
 from .tables import Codes
 from .tasks import SITES, CovarianceKind

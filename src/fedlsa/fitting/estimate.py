@@ -22,9 +22,10 @@ from .error_sources import Metric
 from .fit_summary import MONTE_CARLO, compare
 from .fitted import Fit
 from .identification import Determination, warn_of_breaks, warn_of_logs
+from .partitions import is_partitioned, open_partitions, read_partitions
 from .protocol import FitSettings, RunOutcome
-from .reading import FitProgress, PooledData, SiteGroup, read
-from .scores import ScorePass, SharedSolution
+from .reading import FitProgress, PooledData, read
+from .scores import SharedSolution
 from .sites import open_tables
 from .sums import Systems, conditioning
 from .tables import MEMORY
@@ -96,7 +97,8 @@ def fit(
 
     sites : a list with an entry per site, each a path to a Parquet or CSV file, a table (pandas, polars, Arrow or
         another that narwhals knows, or a mapping of columns), a log of fl.problems.rollout or a tuple of arrays; a
-        mapping of names to such; or, with site=, one table, one file, or files of the rows of all sites
+        mapping of names to such; or, with site=, one table, one file, or files of the rows of all sites; or a Ray Data
+        set or a Dask data frame, of a regression: its rows stay where they are, and partitions send sums
     task : fl.Regression(target=...) or fl.Value(discount=...)
     epsilon : root mean squared distance, in the run's coordinates, of the run's end from the data's own solution. By
         default so small that no combination of coefficients is off by more than a tenth of its standard error:
@@ -160,8 +162,12 @@ def fit(
     report = progress or (lambda what, done, total: None)
 
     room = checks.real("memory", memory, above=0)
-    tables = open_tables(sites, task, site, decimal)
-    data, weights, systems = read(tables, task, weight, room, report, None if cluster == SITES else cluster)
+    column = None if cluster == SITES else cluster
+    if is_partitioned(sites):
+        source = open_partitions(sites, site, task, asked, bootstrap, local)
+        data, weights, systems = read_partitions(source, task, weight, report, column)
+    else:
+        data, weights, systems = read(open_tables(sites, task, site, decimal), task, weight, room, report, column)
     names = data.coefficients
     A, theta = systems.solution(weights, names)
     _warn_of_lost_digits(A, isinstance(task, Value) or task.standardise)
@@ -237,14 +243,7 @@ def _estimate(
         spread = np.asarray(np.linalg.pinv(np.tensordot(share**2, grams, 1), hermitian=True), np.float64)
 
     of = SharedSolution(kind, *shared, influence, data.penalty, spread)
-
-    def work(group: SiteGroup, pieces: Any) -> ScorePass:
-        own = slice(group.start, group.start + len(group.names))
-        part = Systems(systems.n[own], systems.A[own], systems.b[own], systems.mass[own])
-        pieces = pieces if watching is None else watching.watched(group.start, pieces)
-        return ScorePass(of, group.start, part, weights[own], data.dropped[own]).run(pieces)
-
-    passes = data.each(what, report, work)
+    passes = data.scores(what, report, (of, systems, weights), watching)
     with one_blas_thread(len(A)):
         return join_scores(passes, data.names)
 

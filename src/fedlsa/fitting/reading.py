@@ -16,7 +16,7 @@ from ..errors import SiteDataError, warn
 from ..problems.features import FeatureMap
 from ..threads import cores, one_blas_thread
 from .design import design_of
-from .identification import check_logs
+from .identification import Determination, check_logs
 from .rows import (
     Columns,
     FeatureScale,
@@ -29,6 +29,7 @@ from .rows import (
     may_number_states,
     read_observations,
 )
+from .scores import ScorePass, SharedSolution
 from .sums import SiteSums, Systems, penalty_of, scale_of
 from .tables import Codes, DataTable, MemoryTable, MissingRows, MissingValuesError
 from .tasks import Regression, Task, Value
@@ -38,6 +39,8 @@ MAX_READERS = 8  # tables that are read at the same time
 MAX_GROUPS = 64  # of tables: between two of them progress is told, and a pass can be given up
 MANY_ROWS = 2**16  # of a table in memory: then it is read in parts, one for each core
 JOINED = 2**13  # rows: pieces of small tables are put together until they have as many
+LEAVE_OUT = "; missing='drop' (--missing drop) leaves such rows out"
+ScoresAt = tuple[SharedSolution, Systems, Floats]  # the solution of all sites, their systems and weights
 T = TypeVar("T")
 
 
@@ -146,6 +149,19 @@ class PooledData:
         dim = self.scale.dim
         return _each(self.groups, self.task, dim, what, report, lambda g, watch: work(g, watch(self.pieces(g))))
 
+    def scores(
+        self, what: str, report: FitProgress, at: ScoresAt, watching: Determination | None = None
+    ) -> list[ScorePass]:
+        """The sites' scores at the solution of all, in one pass over the rows."""
+        of, systems, weights = at
+
+        def work(group: SiteGroup, pieces: Any) -> ScorePass:
+            own = slice(group.start, group.start + len(group.names))
+            pieces = pieces if watching is None else watching.watched(group.start, pieces)
+            return ScorePass(of, group.start, systems.of_sites(own), weights[own], self.dropped[own]).run(pieces)
+
+        return self.each(what, report, work)
+
     @property
     def penalty(self) -> Floats:
         """The ridge of each coefficient, (d,)."""
@@ -189,24 +205,31 @@ def read(
     found = _each(groups, task, len(columns.all), "reading", report, first)
     passes = [one for one in found if one is not None]
     if len(passes) < len(groups):
-        instead = "; missing='drop' (--missing drop) leaves such rows out"
-        raise SiteDataError(missing.text(instead if isinstance(task, Regression) else ""))
+        raise SiteDataError(missing.text(LEAVE_OUT if isinstance(task, Regression) else ""))
     if all(one.integers for one in passes):
         raise integers_error(names[0], columns.state[0])
-    sums = SiteSums.joined([one.sums for one in passes], columns.row_weights)
-    weights = np.full(len(names), 1 / len(names)) if weight == "sites" else sums.mass / sums.mass.sum()
-    features = feature_names(task, columns, sums.origin.shape[1] - 1)
-    logs = [log for one in passes for log in one.logs]
-    if isinstance(task, Value):
-        check_logs(task, logs, features, names)
-    centres, sums = (None, sums) if task.own is None else (sums, sums.within())
-    mean, variance = sums.pooled(weights)
-    where = names[0] if len(names) == 1 else f"all {len(names)} sites ({names[0]}, ...)"
-    scale = scale_of(task, mean, variance, sums.largest.max(axis=0), features, where)
-    kept = room.left >= 0
+    kept, logs = room.left >= 0, [log for one in passes for log in one.logs]
     for group in groups if not kept else ():
         group.kept.clear()
-    data = PooledData(groups, names, task, columns, scale, kept, logs, missing.incomplete, mean, variance, centres)
+    sums = SiteSums.joined([one.sums for one in passes], columns.row_weights)
+    return pooled(PooledData, task, weight, columns, sums, missing, groups=groups, kept=kept, logs=logs)
+
+
+def pooled(
+    kind: type[PooledData], task: Task, weight: str, columns: Columns, sums: SiteSums, missing: MissingRows, **more: Any
+) -> tuple[PooledData, Floats, Systems]:
+    """What `read` gives, from the sums of all sites; more : further fields of this kind of data."""
+    names, N = tuple(sums.names), len(sums.names)
+    weights = np.full(N, 1 / N) if weight == "sites" else sums.mass / sums.mass.sum()
+    features = feature_names(task, columns, sums.origin.shape[1] - 1)
+    if isinstance(task, Value):
+        check_logs(task, more["logs"], features, names)
+    centres, sums = (None, sums) if task.own is None else (sums, sums.within())
+    mean, variance = sums.pooled(weights)
+    where = names[0] if N == 1 else f"all {N} sites ({names[0]}, ...)"
+    scale = scale_of(task, mean, variance, sums.largest.max(axis=0), features, where)
+    fields: dict[str, Any] = {"columns": columns, "scale": scale, "mean": mean, "variance": variance}
+    data = kind(names=names, task=task, dropped=missing.incomplete, centres=centres, **fields, **more)
     return data, weights, sums.systems(scale, data.penalty)
 
 

@@ -14,116 +14,25 @@ Lewis, Stock and Watson, 2018). Their mean is never negative, and constants do n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import fft
 
 from ..checks import Floats
 from ..errors import SiteDataError
-from .formulas import typed_labels
+from .cluster_sums import ClusterSums
 from .rows import Piece
 from .sums import LEVERAGE_ONE, SolvedSystem, Systems
-from .tables import Codes, distinct, name_of
+from .tables import Codes
 from .tasks import SITES, CovarianceKind
 
 POWERS = {"HC2": 0.5, "HC3": 1.0}  # of 1 - h
-HELD = 2**20  # numbers of rows' products that are worked on at a time
-CLUSTER_BYTES = 2**30  # for the sums of all clusters
 PILOT = 2**14  # first rows of a site, from which the window is chosen
 ENDING = 5  # lags in a row with negligible correlation that end the search
 MOST_BLOCKS = 2**13  # of a site's rows, whose sums the slow cosines see
 SHARE = 8  # rows of a site for each lag that counts, at least
-
-
-class ClusterSums:
-    """Sums over the rows of each cluster at each site; width : numbers of a row; by_site : whether sites are clusters.
-
-    Rows come in any order. A cluster may have rows at many sites; then its sums are joined by its label (`join_pairs`).
-    less : what to say where they do not fit into memory
-    """
-
-    def __init__(self, width: int, by_site: bool, less: str = "") -> None:
-        self.width, self.by_site, self._less = width, by_site, less
-        self._codes: dict[Any, int] = {}
-        self._pairs: dict[tuple[int, int], int] = {}
-        self._sums = np.zeros((0, width))
-
-    def add(self, p: Piece, rows: Callable[[slice], Floats]) -> None:
-        """The next rows; rows : gives the numbers (k, width) of some of them."""
-        codes = np.zeros(len(p.y), np.int64)
-        if not self.by_site and p.cluster is not None:
-            local, labels = distinct(p.cluster)
-            known = [self._codes.setdefault(label, len(self._codes)) for label in labels]
-            codes = np.array(known, np.int64)[local]
-        sites = np.repeat(p.sites, p.counts)
-        _, first, pair = np.unique(sites * (len(self._codes) + 1) + codes, return_index=True, return_inverse=True)
-        places = np.empty(len(first), np.int64)
-        for k in np.argsort(first):
-            key = int(sites[first[k]]), int(codes[first[k]])
-            places[k] = self._pairs.setdefault(key, len(self._pairs))
-        if (count := len(self._pairs)) > len(self._sums):
-            if 8 * count * self.width > CLUSTER_BYTES:
-                rule = f"sums of all clusters must fit into {CLUSTER_BYTES >> 20} MiB"
-                raise SiteDataError(f"{rule}{self._less}; got more than {len(self._sums):,} clusters")
-            more = max(count, 2 * len(self._sums)) - len(self._sums)
-            self._sums = np.concatenate([self._sums, np.zeros((more, self.width))])
-        for at in range(0, len(codes), step := max(1, HELD // self.width)):
-            part = slice(at, at + step)
-            here = places[pair[part]]
-            order = np.argsort(here, kind="stable")
-            found, begins = np.unique(here[order], return_index=True)
-            self._sums[found] += np.add.reduceat(rows(part)[order], begins, axis=0)
-
-    def pairs(self, start: int) -> tuple[Codes, list[Any], Floats]:
-        """Of each site and cluster, in the order of first rows: the site, counted from `start`, the label, the sums."""
-        sites, known = np.array([site for site, _ in self._pairs], np.int64) + start, list(self._codes)
-        labels = sites.tolist() if self.by_site else [known[code] for _, code in self._pairs]
-        return sites, labels, self._sums[: len(self._pairs)]
-
-
-@dataclass(frozen=True, eq=False)
-class ClusterPairs:
-    """Of each of k pairs of a site and a cluster that has rows there: the site, the cluster's place, the sums.
-
-    labels : of the clusters
-    """
-
-    sites: Codes
-    places: Codes
-    sums: Floats
-    labels: Sequence[Any]
-
-    def joined(self, values: Floats) -> Floats:
-        """(clusters, ...): sums over the sites of what the pairs have : (k, ...)."""
-        out = np.zeros((len(self.labels), *values.shape[1:]))
-        np.add.at(out, self.places, values)
-        return out
-
-
-def join_pairs(found: Sequence[tuple[Codes, list[Any], Floats]]) -> ClusterPairs:
-    """Pairs of several groups of sites, clusters joined by their labels; 5, "5" and 5.0 are one, as is a day.
-
-    Where texts are no numbers, what a number beside them means is not known: "05" may be 5, or not.
-    """
-    every = [label for _, labels, _ in found for label in labels]
-    texts = typed_labels({label for label in every if isinstance(label, str)})
-    text = next((x for x, kind in texts.items() if isinstance(kind, str) and typed_labels([x])[x] == x), None)
-    number = next((x for x in every if isinstance(x, (int, float))), None)
-    if text is not None and number is not None:
-        raise SiteDataError(f"clusters must have labels of one kind; got the text {text!r} and the number {number!r}")
-    codes: dict[str, int] = {}
-    names = [name_of(texts.get(label, label)) for label in every]
-    places = np.array([codes.setdefault(name, len(codes)) for name in names])
-    sites, sums = (np.concatenate([one[k] for one in found]) for k in (0, 2))
-    _, first, pair = np.unique(sites * len(codes) + places, return_index=True, return_inverse=True)
-    if len(first) < len(sites):  # a site has rows of "5" in one file and of 5 in another
-        np.add.at(sums, first[pair], np.where((first[pair] == np.arange(len(pair)))[:, None], 0.0, sums))
-        first.sort()
-        sites, places, sums = sites[first], places[first], sums[first]
-    return ClusterPairs(sites, places, sums, list(codes))
 
 
 class Bartlett:
@@ -226,9 +135,10 @@ class LogCosines(SlowCosines):
 
 
 class FirstResiduals:
-    """The residuals of the first rows of each site, and the gaps between these."""
+    """The residuals of the first rows of each site, and the gaps between these; summed : `neighbour_sums` of others."""
 
     def __init__(self) -> None:
+        self.summed = np.zeros(4)
         self.parts: list[tuple[Floats, Codes, Codes]] = []
         self._taken: dict[int, int] = {}
 
@@ -250,7 +160,15 @@ def neighbour_correlation(found: Sequence[FirstResiduals]) -> tuple[float, float
     With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of
     sum e^2 / n, which has mean 0 over all orders of a site's rows. Variances may differ between rows.
     """
-    e, sites, gaps = (np.concatenate([one[k] for some in found for one in some.parts]) for k in range(3))
+    S, squares, spread, pairs = np.sum([neighbour_sums(found), *(one.summed for one in found)], axis=0).tolist()
+    return (S / squares, S / math.sqrt(spread), int(pairs)) if spread > 0 else (0.0, 0.0, int(pairs))
+
+
+def neighbour_sums(found: Sequence[FirstResiduals]) -> Floats:
+    """S, sum e^2, sum t^2 and how many pairs of rows, which add up over residuals of other rows."""
+    if not (held := [one for some in found for one in some.parts]):
+        return np.zeros(4)
+    e, sites, gaps = (np.concatenate([one[k] for one in held]) for k in range(3))
     order = np.argsort(sites, kind="stable")
     e, sites, gaps = e[order], sites[order], gaps[order]
     starts = np.flatnonzero(np.append(True, sites[1:] != sites[:-1]))
@@ -260,8 +178,7 @@ def neighbour_correlation(found: Sequence[FirstResiduals]) -> tuple[float, float
     t = (e[1:] * e[:-1])[neighbours]
     pairs = np.add.reduceat(np.append(neighbours, False).astype(float), starts)  # of each site
     expected = np.add.reduceat(e * e, starts) / counts * pairs / np.maximum(counts - 1, 1)
-    S, squares, spread = float(t.sum() + expected.sum()), float(e @ e), float(t @ t)
-    return (S / squares, S / math.sqrt(spread), len(t)) if spread > 0 else (0.0, 0.0, len(t))
+    return np.array([t.sum() + expected.sum(), e @ e, t @ t, len(t)])
 
 
 def choose_window(psi: Floats) -> int:
@@ -445,7 +362,7 @@ class ScorePass:
             waiting.append(p)
             self._choose_windows(p)
             while waiting and (self.window[waiting[0].sites] >= 0).all():
-                self._add(waiting.pop(0))
+                self.add(waiting.pop(0))
         if (self.sums.rows != self.systems.n).any():
             c = int(np.argmax(self.sums.rows != self.systems.n))
             rule = f"a site must have the same rows when it is read again, {self.systems.n[c]:,}"
@@ -465,7 +382,7 @@ class ScorePass:
                 if self._held[c] >= min(PILOT, self.systems.n[c]):
                     self.window[c] = choose_window(np.concatenate(self._first.pop(c))[:PILOT])
 
-    def _add(self, p: Piece) -> None:
+    def add(self, p: Piece) -> None:
         e, g = self.sums.add(p)
         self.residuals.add(p, e, self.start)
         if p.root is not None:

@@ -61,7 +61,7 @@ def open_tables(
         named = [(name_of(name), entry, f"{argument}[{name!r}]") for name, entry in sites.items()]
         return [open_table(name, entry, task, given, decimal) for name, entry, given in named]
     if site is not None and has_names(sites):
-        return [_split(from_columns(TABLE, sites), site)]
+        return [split_by_column(from_columns(TABLE, sites), site)]
     if is_path and (site is not None or os.path.isdir(checks.path(argument, sites))):
         sites = [sites]
     elif is_path or has_names(sites):
@@ -227,7 +227,7 @@ def _files_of(path: Path) -> dict[str, Path]:
     return found
 
 
-def _split(table: MemoryTable, site: str) -> DataTable:
+def split_by_column(table: MemoryTable, site: str) -> DataTable:
     """A table in memory as one of several sites, by a column."""
     table.require(site, SAYS)
     if not table.rows:
@@ -235,7 +235,7 @@ def _split(table: MemoryTable, site: str) -> DataTable:
     codes, labels = distinct(table.column(site, True))
     lacking = codes < 0
     if lacking.any():
-        raise tables.unlabelled_error(TABLE, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)
+        raise tables.unlabelled_error(table.name, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)
     names, place = sites_by_label({k: name_of(label) for k, label in enumerate(labels)})
     codes = np.array([place[k] for k in range(len(labels))], np.int64)[codes]
     rows = np.argsort(codes, kind="stable")

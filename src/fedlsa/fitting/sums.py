@@ -69,10 +69,7 @@ class SiteSums:
     def add(self, x: Floats, p: Piece) -> None:
         """The next rows: features (n, k), and the observations made of them."""
         (n, k), s = x.shape, p.sites
-        if self._empty:
-            N, d, self._empty = len(self.names), 0 if p.u is p.v else p.u.shape[1], False
-            self.origin, self.offset, self.largest = (np.zeros((N, k + 1)) for _ in range(3))
-            self.scatter, self.A, self.b = np.zeros((N, k + 1, k + 1)), np.zeros((N, d, d)), np.zeros((N, d))
+        self._begin(k + 1, 0 if p.u is p.v else p.u.shape[1])
         self._check_width(k + 1, self.names[s[0]])
         z = np.empty((k + 1, n))
         z[:k], z[k] = x.T, p.y
@@ -96,6 +93,21 @@ class SiteSums:
         if p.u is not p.v:
             self.A[s] += p.products(p.u, p.v)
             self.b[s] += p.sums(p.u * p.y[:, None])
+
+    def add_sums(self, part: SiteSums, s: Codes) -> None:
+        """Those of a regression's other rows, of whose sites this one has the places s : (N,), each once."""
+        if not part._empty:
+            self._begin(part.origin.shape[1], 0)
+            self._merge(s, part.mass, part.origin, part.offset, part.scatter)
+            self.n[s] += part.n
+            self.largest[s] = np.maximum(self.largest[s], part.largest)
+
+    def _begin(self, width: int, d: int) -> None:
+        """Make room when the first rows come."""
+        if self._empty:
+            N, self._empty = len(self.names), False
+            self.origin, self.offset, self.largest = (np.zeros((N, width)) for _ in range(3))
+            self.scatter, self.A, self.b = np.zeros((N, width, width)), np.zeros((N, d, d)), np.zeros((N, d))
 
     def _check_width(self, width: int, site: str) -> None:
         if width != self.origin.shape[1]:
@@ -255,6 +267,10 @@ class Systems:
     def joined(cls, parts: Sequence[Systems]) -> Systems:
         """Those of all the sites of the parts."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("n", "A", "b", "mass")))
+
+    def of_sites(self, places: Codes | slice) -> Systems:
+        """Those of some of the sites."""
+        return Systems(self.n[places], self.A[places], self.b[places], self.mass[places])
 
     def solution(self, weights: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
         """A = sum_c w_c A_c : (d, d), and theta with A theta = sum_c w_c b_c : (d,) (eq:lsa_syst_fed on the data).

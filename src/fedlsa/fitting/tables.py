@@ -445,6 +445,13 @@ class MissingRows:
         self._skipped[sites] = np.append(block.starts[1:], n) - 1 - last
         return np.asarray(at - before - 1, np.int64)
 
+    def refuse_lost_sites(self, here: slice) -> None:
+        """Refuse those of these sites of which no row is left."""
+        lost = (self.incomplete > 0) & (self.incomplete == self.rows)
+        for c in (here.start + np.flatnonzero(lost[here])).tolist():
+            rule = f"{self.names[c]} must have a row without a missing value, or the column, or the site, be left out"
+            raise SiteDataError(f"{rule}; values are missing at {self.text_of(c)}")
+
     def text(self, instead: str = "") -> str:
         """The sentence on the sites where values are missing; instead : what can be done."""
         found, N = np.flatnonzero(self.incomplete).tolist(), len(self.names)
@@ -454,7 +461,8 @@ class MissingRows:
 
     def text_of(self, c: int) -> str:
         columns = sorted(((-int(counts[c]), column) for column, (counts, _) in self.columns.items() if counts[c]))
-        about = [f"{column!r} {-k:,}, first in row {self.columns[column][1][c]:,}" for k, column in columns]
+        first = {column: f", first in row {rows[c]:,}" if rows[c] else "" for column, (_, rows) in self.columns.items()}
+        about = [f"{column!r} {-k:,}{first[column]}" for k, column in columns]
         some = "; ".join(_some(about, "columns"))
         return f"{self.names[c]} in {self.incomplete[c]:,} of {self.rows[c]:,} rows ({some})"
 
@@ -480,6 +488,4 @@ def drop_incomplete(
     lacking = found.incomplete[here]
     if lacking.any() and not drop:
         raise MissingValuesError(found.text())
-    for c in (np.flatnonzero((lacking > 0) & (lacking == found.rows[here])) + start).tolist():
-        rule = f"{found.names[c]} must have a row without a missing value, or the column, or the site, be left out"
-        raise SiteDataError(f"{rule}; values are missing at {found.text_of(c)}")
+    found.refuse_lost_sites(here)
