@@ -295,3 +295,20 @@ def test_what_has_no_linear_law_is_refused_by_name():
     uneven = {"then": {"theta": {"theta": 1, "mean": 1}, "xi": {"xi": 1, "mean": 1}}}
     with pytest.raises(fl.errors.ArgumentError, match="same for agents who answer"):
         fl.theory.exact(p, Declared(0.1, 2, of=lambda *_: Exchange(**uneven), participants=1), rounds=3)
+
+
+@pytest.mark.parametrize("name", ["FedLSA", pytest.param("rand-k", marks=pytest.mark.long)])
+def test_plans_reach_their_target_and_say_what_is_sent(name):
+    p = fl.problems.garnet(agents=4, seed=1, states=8, features=2)
+    a = Declared(0.1, 4, of=KINDS[name][0])
+    plan = fl.plan(p, 0.2, method=a)
+    curve = fl.theory.exact(p, plan.algorithm, rounds=2 * plan.rounds)
+    assert plan.rmse <= 0.2
+    assert float(curve["mse"].sel(rounds=plan.rounds)) == pytest.approx(plan.rmse**2, rel=1e-9)
+    assert (curve["mse"].sel(rounds=slice(plan.rounds, None)) <= 0.04).all()
+    numbers = 3 if name == "rand-k" else 4  # one coordinate up, two down; or two each way
+    assert plan.bytes == 8 * numbers * 4 * plan.rounds == float(curve["bytes"].sel(rounds=plan.rounds))
+    if name == "FedLSA":  # at most a step of the grid from the search over quick routes
+        assert plan.rounds <= 1.1 * fl.plan(p, 0.2, method="fedlsa").rounds + 1
+    with pytest.raises(fl.errors.ArgumentError, match="at most 400 numbers for a plan of Declared; got"):
+        fl.plan(fl.problems.garnet(agents=60), 0.2, method=a)

@@ -83,14 +83,14 @@ class Algorithm(Settings, ABC):
     average_after: int | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = ""  # by which commands, plans and files call a method of fedlsa
-    supports: ClassVar[frozenset[str]] = frozenset()  # of `EVERYTHING`; not inherited, an exchange has theory
+    supports: ClassVar[frozenset[str]] = frozenset()  # of `EVERYTHING`; not inherited; exchanges have theory and plans
     length: ClassVar[str] = ""  # the field that sets how long rounds are: their steps, or the probability of their end
     random_lengths: ClassVar[bool] = False  # whether `observations` looks at its `uniform`
     server_step: ClassVar[Any] = None  # a plain function (theta, mean, parameters) that overwrites theta: no theory
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        known = frozenset({"theory"} if "exchange" in cls.__dict__ else ())
+        known = frozenset({"theory", "plan"} if "exchange" in cls.__dict__ else ())
         cls.supports = cls.__dict__.get("supports", known)
         own = cls.__dict__.get("__doc__")
         options = (Algorithm.__doc__ or "").partition("Options")[2].partition(">>>")[0]
@@ -232,6 +232,13 @@ class Algorithm(Settings, ABC):
         if isinstance(self.step_size, PowerStep):
             return np.asarray(self.step_size.eta_0 / (rounds + 1.0) ** self.step_size.power)
         return np.full(len(rounds), float(self.step_size))
+
+    def round_costs(self, agents: int, dim: int) -> tuple[Floats, float]:
+        """The probability with which each agent answers in a round, (N,), and bytes up and down of one who does."""
+        found = self.exchange(1.0, 1, agents, dim)
+        if found is None:
+            return np.full(agents, self.taking_part(agents) / agents), 2 * 8.0 * dim
+        return found.answering(agents, self.taking_part(agents))[0], found.bytes(dim)
 
     def taking_part(self, agents: int) -> int:
         """How many of `agents` agents take part in a round."""

@@ -217,19 +217,19 @@ def start_and_drift(left: ArrayLike, drifted: ArrayLike) -> Floats:
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
     """What a run has cost at the recorded rounds, as results of `simulate` count it, in expectation."""
-    taking_part = a.taking_part(m.n_agents)
+    answers, size = a.round_costs(m.n_agents, m.dim)
     # where a coin is tossed after each update, which takes `thin` observations; else H counts observations
-    length = a.mean_steps * (sampling.thin if a.random_lengths else 1)
+    length: Any = a.mean_steps * (sampling.thin if a.random_lengths else 1)
     if a.agent_factors(m.n_agents) is not None:
         thin = 1 if isinstance(sampling, IID) else sampling.thin
-        length = float(a.of_agents(np.ones(1), np.array([round(length)]), thin, m.n_agents)[1].mean())
-    samples = recorded * (length * taking_part / m.n_agents)
+        length = a.of_agents(np.ones(1), np.array([round(length)]), thin, m.n_agents)[1]
+    samples = recorded * float(np.mean(length * answers))
     text = "expected observations received per agent, dropped ones included"
-    sent = "up and down, all agents, eight per number"
+    sent = "up and down, all agents, eight per number unless less is sent"
     return {
         "communications": (("rounds",), recorded.copy(), {"description": "server averages up to this round"}),
         "samples": (("rounds",), samples, {"long_name": "samples per agent", "description": text}),
-        "bytes": (("rounds",), 2 * 8 * m.dim * taking_part * recorded, {"description": sent}),
+        "bytes": (("rounds",), recorded * round(float(answers.sum()) * size), {"description": sent}),
     }
 
 

@@ -23,6 +23,8 @@ from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly, Rows, call, fields_of
 from . import tuning
 from .complexities import best_within, complexity
+from .exchange_plans import ExchangeSearch
+from .exchanges import declared
 from .problem_moments import Moments, moments, random, start_error
 from .search import LaterErrors, Method, Search, with_steps
 
@@ -34,7 +36,7 @@ class Plan(Displayed, ReadOnly):
     """A method that reaches the target, and what it costs; `algorithm` runs as it is for `rounds` rounds.
 
     samples : observations per agent (in expectation for Scaffnew); rmse : sqrt E||theta - theta_star||^2 at the end
-    uploads : messages of `dim` numbers to the server; bytes : up and down, all agents, eight per number
+    uploads : messages to the server; bytes : up and down, all agents, eight per number unless less is sent
     basis : what rmse rests on: "exact moments", which it equals, or the theorem that bounds it
     later : the largest RMSE from the end on, if the run were to go on: at every later round that was looked at (all of
     the next ones, then some up to 8 times as many, fewer with many different agents), and in the limit
@@ -130,7 +132,7 @@ def plan(
         return replace(found, start=problem.start_label(theta_0))
     m = moments(problem)
     start = start_error(m, theta_0)
-    search = Search(problem, wanted, start)
+    search = (ExchangeSearch if declared(with_steps(wanted, 0.1, 1)) else Search)(problem, wanted, start)
     if epsilon is not None:
         return replace(_plan_that_lasts(problem, search, epsilon, cap), start=m.start_label(theta_0))
     if samples is not None:  # more local steps save communications, not observations
@@ -215,7 +217,8 @@ def _since(
 def _by_exact_errors(problem: Problem | Moments, a: Algorithm, T: int, errors: LaterErrors) -> Plan:
     _, steps, _ = a.of_agents(np.ones(1), np.array([a.mean_steps]), 1, problem.n_agents)
     rmse, later = math.sqrt(errors.error), math.sqrt(errors.worst)
-    return _priced(problem, a, T, float(round(T * float(steps.mean()))), rmse, later, "exact moments")
+    answers, _ = a.round_costs(problem.n_agents, problem.dim)
+    return _priced(problem, a, T, float(round(T * float(np.mean(steps * answers)))), rmse, later, "exact moments")
 
 
 def _by_theorem(
@@ -261,8 +264,9 @@ def _on_means(problem: Problem, name: str, epsilon: float, theta_0: ArrayLike | 
 def _priced(
     of: Problem | Moments, algorithm: Algorithm, T: int, samples: float, rmse: float, later: float, basis: str
 ) -> Plan:
-    uploads = of.n_agents * T
-    return Plan(algorithm, T, samples, rmse, uploads, 2 * 8 * of.dim * uploads, basis, later)
+    answers, size = algorithm.round_costs(of.n_agents, of.dim)
+    uploads = T * float(answers.sum())
+    return Plan(algorithm, T, samples, rmse, round(uploads), round(uploads * size), basis, later)
 
 
 # --- what an accuracy costs: plans with fewer and with more observations ---------------------------------------------

@@ -94,6 +94,9 @@ GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-10, 4  # of the residual each time, and 
 
 # --- plans ----------------------------------------------------------------------------------------------------------
 
+PLANNED_NUMBERS = 400  # of the joint law of an exchange that is planned: a round takes some ten milliseconds
+DOUBLED_BUDGETS = 4  # times that observations of such a plan may be doubled where no cap is given
+GROWN = 1e3  # times its start: an error beyond which a curve is given up in a search
 DEFAULT_BUDGET = 4  # times the fewest observations with which a method gets there: what a plan may use by default
 BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times the fewest observations: the points of a trade-off
 SPARSE_BUDGETS = (1.5, 3.0, 6.0)  # the same where a plan takes long: for Scaffnew, and for many different agents
