@@ -297,7 +297,8 @@ def test_what_has_no_linear_law_is_refused_by_name():
         fl.theory.exact(p, Declared(0.1, 2, of=lambda *_: Exchange(**uneven), participants=1), rounds=3)
 
 
-@pytest.mark.parametrize("name", ["FedLSA", pytest.param("rand-k", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["FedLSA", "rand-k"])
 def test_plans_reach_their_target_and_say_what_is_sent(name):
     p = fl.problems.garnet(agents=4, seed=1, states=8, features=2)
     a = Declared(0.1, 4, of=KINDS[name][0])
