@@ -146,8 +146,8 @@ CASES = [
     ("dense", fl.IID(), 5, 8, "all"),
     ("long", fl.IID(), 5, 8, "plain"),
     ("long", fl.IID(), 5, 8, "all"),
-    ("pairs", fl.Markov(), 6, 8, "plain"),
-    ("gradients", fl.Markov(), 5, 8, "plain"),
+    ("pairs", fl.Markov(), 4, 4, "plain"),
+    ("gradients", fl.Markov(), 4, 4, "plain"),
 ]
 
 
