@@ -8,7 +8,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.algorithms import Exchange
-from fedlsa.theory.exchanges import Agents
+from fedlsa.theory.exchange_rounds import Agents
 from fedlsa.theory.joint_laws import joint_curve, joint_limit, rounds_at
 
 CHANGE = {"theta_hat": 1, "start": -1}

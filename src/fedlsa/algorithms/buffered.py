@@ -23,7 +23,6 @@ class Buffered(ExchangeMethod):
     """
 
     name = "buffered"
-    supports = frozenset({"theory"})
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         return self.declare(

@@ -35,7 +35,6 @@ class Compressed(ExchangeMethod):
     send: Sending = RandK(1)  # noqa: RUF009  immutable
     memory: bool = False
     name = "compressed"
-    supports = frozenset({"theory"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

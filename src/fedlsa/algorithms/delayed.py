@@ -28,7 +28,6 @@ class Delayed(ExchangeMethod):
 
     delays: tuple[float, ...] = (0.5, 0.5)
     name = "delayed"
-    supports = frozenset({"theory"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,7 +30,6 @@ class Dropouts(UnequalWork):
 
     dropout: float | tuple[float, ...] = 0.1
     name = "dropouts"
-    supports = frozenset({"theory"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

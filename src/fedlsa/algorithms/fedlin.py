@@ -26,7 +26,6 @@ class FedLin(FixedRounds):
     """
 
     name = "fedlin"
-    supports = frozenset({"theory"})
 
     def gain(self, eta: Floats, updates: Any) -> Floats:
         return np.zeros_like(eta)

@@ -29,7 +29,6 @@ class FedNova(UnequalWork):
 
     corrected: bool = field(default=False, kw_only=True)
     name = "fednova"
-    supports = frozenset({"theory"})
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         walk = np.broadcast_to(np.ravel(eta * updates), agents)

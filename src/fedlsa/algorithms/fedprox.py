@@ -29,7 +29,6 @@ class FedProx(ExchangeMethod):
     pull: float = number(1.0, at_least=0)
     corrected: bool = field(default=False, kw_only=True)
     name = "fedprox"
-    supports = frozenset({"theory"})
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         return self.declare(eta, updates, agents, pull=self.pull)

@@ -26,7 +26,6 @@ class GradientTracking(FixedRounds):
     """
 
     name = "gradienttracking"
-    supports = frozenset({"theory"})
 
     def gain(self, eta: Floats, updates: Any) -> Floats:
         return np.zeros_like(eta)

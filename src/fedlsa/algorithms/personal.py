@@ -33,7 +33,6 @@ class Personal(ExchangeMethod):
 
     own: tuple[int, ...] = ()
     name = "personal"
-    supports = frozenset({"theory"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

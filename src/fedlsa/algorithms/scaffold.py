@@ -29,7 +29,6 @@ class Scaffold(FixedRounds):
     option: int = number(2, at_least=1, at_most=2)
     server_step_size: float = number(1.0, above=0)
     name = "scaffold"
-    supports = frozenset({"theory"})
 
     def gain(self, eta: Floats, updates: Any) -> Floats:
         return 1 / (eta * updates)

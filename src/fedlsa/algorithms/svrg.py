@@ -25,7 +25,6 @@ class SVRG(ExchangeMethod):
     """
 
     name = "svrg"
-    supports = frozenset({"theory"})
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         return self.declare(eta, updates, agents, anchored=True)

@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from ..problems import Problem
 from ..value_objects import Displayed, ReadOnly
 from . import tuning
-from .exchanges import Agents, ExchangeRound
+from .exchange_rounds import Agents, ExchangeRound
 from .joint import Joint
 from .linear import Index
 from .problem_moments import Moments

@@ -32,7 +32,7 @@ from ..results import recipe
 from ..sampling import IID, Markov, Sampling, law_of
 from ..threads import small_products
 from . import trajectories, tuning
-from .exchanges import Agents
+from .exchange_rounds import Agents
 from .joint_laws import checked_method, joint, joint_curve
 from .linear import not_negative, smat, svec, traces
 from .local_steps import round_length

@@ -16,7 +16,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from . import tuning
-from .exchanges import Agents, ExchangeRound
+from .exchange_rounds import Agents, ExchangeRound
 from .joint_laws import joint_limit, rounds_at
 from .problem_moments import Moments
 from .rounds import Groups

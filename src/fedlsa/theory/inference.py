@@ -26,7 +26,7 @@ from ..sampling import IID
 from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import tuning
-from .exchanges import Agents, declared
+from .exchange_rounds import Agents, declared
 from .joint import Joint
 from .joint_laws import checked_method, joint_limit, rounds_at
 from .linear import check_accuracy, refined, smat, squares

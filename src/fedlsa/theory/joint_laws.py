@@ -1,4 +1,4 @@
-"""Curves, limits and averages on the joint law of theta and all agents (exchanges.py), for every linear method."""
+"""Curves, limits and averages on the joint law of theta and all agents (exchange_rounds.py), for every linear method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..sampling import IID, Sampling
 from . import krylov, tuning
-from .exchanges import Agents, ExchangeRound, declared, exchange_of
+from .exchange_rounds import Agents, ExchangeRound, declared, exchange_of
 from .linear import at_rounds
 from .problem_moments import Moments
 

@@ -24,7 +24,7 @@ from ..value_objects import Displayed, ReadOnly, Rows, call, fields_of
 from . import tuning
 from .complexities import best_within, complexity
 from .exchange_plans import ExchangeSearch
-from .exchanges import declared
+from .exchange_rounds import declared
 from .problem_moments import Moments, moments, random, start_error
 from .search import LaterErrors, Method, Search, with_steps
 

@@ -27,7 +27,7 @@ from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
 from .agent_laws import JointLaw, check_joint_size, exchange_law, group_of, joint_law
 from .bias_terms import limit_bias
-from .exchanges import Agents, declared
+from .exchange_rounds import Agents, declared
 from .joint import Joint
 from .joint_laws import checked_method, joint_limit, joint_radius, rounds_at
 from .linear import bracket, crossing, not_negative, positive, refined, smat

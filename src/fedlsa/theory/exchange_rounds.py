@@ -139,10 +139,10 @@ class ExchangeRound:
             law = exchange.send.law(d)
             known[f"sent_{name}"] = self._noisy(law.mean * known[name], place + (2 + i) * d)
         self.law = exchange.send.law(d)
-        own = [self._own(exchange.then, name, known, xi_star) for name in ("xi", *exchange.agent)]
+        own = [self._renew(exchange.then, name, known, xi_star) for name in ("xi", *exchange.agent)]
         arrives = [known[name] for name in exchange.sent]
         here = np.concatenate([*own, *arrives], axis=1)
-        away = [self._own(exchange.absent, name, known, xi_star) for name in ("xi", *exchange.agent)]
+        away = [self._renew(exchange.absent, name, known, xi_star) for name in ("xi", *exchange.agent)]
         gone = np.concatenate([*away, *(np.zeros_like(a) for a in arrives)], axis=1)[..., : self.seen]
         self.private, p = here[..., self.seen :], self.p[:, None, None]
         self.B, self.D = p * here[..., : self.seen] + (1 - p) * gone, here[..., : self.seen] - gone
@@ -185,7 +185,7 @@ class ExchangeRound:
         terms = [self._factor(row, name)[..., None] * known[name] for name in row if name not in self.exchange.means]
         return sum(terms, np.zeros_like(known["theta"]))
 
-    def _own(self, rows: Any, name: str, known: dict[str, Floats], xi_star: Floats) -> Floats:
+    def _renew(self, rows: Any, name: str, known: dict[str, Floats], xi_star: Floats) -> Floats:
         """An agent's next vector, but for means."""
         found = self._of(rows.get(name, {name: 1.0}), known)
         return self._minus(found, xi_star) if name == "xi" else found
