@@ -1,7 +1,7 @@
 """Rounds in which agents and server keep, send or forget more than `Linear` of algorithms/stages.py can say.
 
 A method declares an `Exchange`: rows, linear combinations of vectors by name, and by whom they reach whom. Engines run
-it (engine/exchange_kernel.py), and theory/exchange_rounds.py computes its exact moments. One round, with theta at the server:
+it (engine/exchange_kernel.py), theory/exchange_rounds.py has its exact moments. One round, with theta at the server:
 
 1. each agent starts at `start`, and makes local steps theta_hat <- theta_hat - eta (A(z) theta_hat - b(z) - correction
    + pull (theta_hat - start));

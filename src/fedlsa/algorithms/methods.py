@@ -234,7 +234,10 @@ class Algorithm(Settings, ABC):
         return np.full(len(rounds), float(self.step_size))
 
     def round_costs(self, agents: int, dim: int) -> tuple[Floats, float]:
-        """The probability with which each agent answers in a round, (N,), and bytes up and down of one who does."""
+        """The probability with which each agent answers in a round, (N,), and bytes up and down of one who does.
+
+        agents : N; dim : d
+        """
         found = self.exchange(1.0, 1, agents, dim)
         if found is None:
             return np.full(agents, self.taking_part(agents) / agents), 2 * 8.0 * dim

@@ -415,7 +415,10 @@ class Fit(Displayed, ReadOnly):
         return np.asarray(self.values_at(x, site) + offset, np.float64)
 
     def values_at(self, x: Floats, site: Any = None) -> Floats:
-        """(n,): the model at rows that end in 1 where there is an intercept; site : as in `predict`."""
+        """(n,): the model at points.
+
+        x : (n, d), rows that end in 1 where there is an intercept; site : as in `predict`
+        """
         if self.task.own is None:
             if site is not None:
                 raise ArgumentError(f"site must go with a task of own='intercept'; got {checks.show(site)}")

@@ -42,6 +42,7 @@ class CentralLimit(Displayed, ReadOnly):
     mean : (d,), to which averages tend; covariance : (d, d), the paper's V of the module's text
     error : the estimated relative error of the covariance
     last : whether the last iterate stands in for the average
+    algorithm : the method
     """
 
     mean: Floats

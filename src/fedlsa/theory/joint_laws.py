@@ -1,4 +1,4 @@
-"""Curves, limits and averages on the joint law of theta and all agents (exchange_rounds.py), for every linear method."""
+"""Curves, limits and averages on the joint law of theta and all agents (exchange_rounds.py), of linear methods."""
 
 from __future__ import annotations
 
