@@ -18,7 +18,8 @@ import fedlsa
 SOURCE = Path(fedlsa.__file__).parent
 ORDER = [
     "lazy_names", "installation", "errors", "checks", "value_objects", "mathml", "paper_items", "kernel_cache",
-    "files", "threads", "problems", "sampling", "algorithms", "results", "theory", "engine", "control", "figures",
+    "files", "threads", "problems", "sampling", "algorithms", "results", "theory", "engine", "conformance", "control",
+    "figures",
     "pages", "experiments", "fitting", "sklearn", "network", "explore", "cli",
 ]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from .algorithms import Sign as Sign
     from .algorithms import TopK as TopK
     from .algorithms import UnequalWork as UnequalWork
+    from .conformance import check_method as check_method
+    from .conformance import check_problem as check_problem
+    from .conformance import check_sampling as check_sampling
     from .control import sarsa as sarsa
     from .engine import resume as resume
     from .engine import simulate as simulate

@@ -1,0 +1,176 @@
+"""Each check of fl.check_method, fl.check_problem and fl.check_sampling fails where it should, with its sentence."""
+
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa import conformance
+from fedlsa.problems import Dense
+
+RING, GARNET = fl.problems.ring(agents=5, noise=0.4), fl.problems.garnet(agents=3, states=5, features=2, seed=1)
+COUNTER = count(1)
+
+
+@dataclass(frozen=True, repr=False)
+class Moody(fl.SCAFFLSA):
+    """Its gain is another at each call."""
+
+    def gain(self, eta, updates):
+        return 1 / (eta * updates * (1 + 0.01 * next(COUNTER)))
+
+
+@dataclass(frozen=True, repr=False)
+class Stubborn(fl.SCAFFLSA):
+    """Reads the step size from itself."""
+
+    def gain(self, eta, updates):
+        return 1 / (self.step_size * updates)
+
+
+@dataclass(frozen=True, repr=False)
+class Tied(fl.SCAFFLSA):
+    """A server whose share depends on the gain."""
+
+    def server(self):
+        return ((1.0,),), (0.5 if self.gain(np.ones(1), np.ones(1)).any() else 1.0,)
+
+
+@dataclass(frozen=True, repr=False)
+class Boastful(fl.FedLSA):
+    """Tells theory of longer rounds than it has."""
+
+    supports = frozenset({"theory"})
+
+    def stages(self, eta, agents, upload_noise=0.0):
+        return replace(self, local_steps=4 * self.local_steps).__class__.__base__(eta, 20).stages(eta, agents)
+
+
+def damaged(problem, **attributes):
+    """A copy of a problem with fields or cached values that no constructor would let through."""
+    out = replace(problem)
+    out.__setstate__({"recipe": problem.recipe, "_table_means": problem._table_means, **attributes})
+    return out
+
+
+LIGHT = damaged(RING, weights=0.9 * RING.weights)
+METHODS = {
+    "engines": (Moody(0.05, 5), RING),
+    "options": (Stubborn(0.05, 5), RING),
+    "bits": (Moody(0.05, 5), RING),
+    "resumed": (Moody(0.05, 5), RING),
+    "recipes": (Moody(0.05, 5), RING),
+    "invariant": (fl.SCAFFLSA(0.05, 5), LIGHT),
+    "single_step": (Tied(0.05, 5), RING),
+    "exact": (Boastful(0.05, 5), RING),
+    "fixed_point": (Boastful(0.05, 5), RING),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_wrong_method_fails(name):
+    report = fl.check_method(*METHODS[name], only=[name])
+    assert not report
+    assert report.failed[name].startswith(conformance.METHOD[name][2])
+    assert f"FAILS {name}" in repr(report)
+
+
+def test_a_curve_that_does_not_end_in_the_stationary_law_fails(monkeypatch):
+    stationary = fl.theory.stationary
+    monkeypatch.setattr(fl.theory, "stationary", lambda p, a: replace(found := stationary(p, a), mse=1.01 * found.mse))
+    assert "limits" in fl.check_method(fl.FedLSA(0.05, 5), only=["limits"]).failed
+    monkeypatch.setattr(fl.theory, "stationary", stationary)
+    monkeypatch.setattr(fl.theory, "stability_limit", lambda p, a: 1e-3)
+    assert "inf" in fl.check_method(fl.FedLSA(0.05, 5), only=["limits"]).failed["limits"]
+
+
+class Askew(Dense):
+    """Shows another vector than it holds."""
+
+    def matrices(self, span):
+        return self.A[span], 2 * self.b[span]
+
+
+A, b = RING.observations.matrices(slice(0, len(RING.prob)))
+FAR = RING._table_means[0] * 1.01, RING._table_means[1]
+SWAPPED = replace(GARNET.chain, stationary=GARNET.chain.stationary.reshape(3, -1)[:, ::-1].ravel().copy())
+OTHER = {"constructor": "ring", "arguments": {"agents": 5, "noise": 0.3}}
+PROBLEMS = {
+    "means": lambda: damaged(RING, _table_means=FAR),
+    "solution": lambda: damaged(RING, theta_star=RING.theta_star + 1e-3),
+    "hurwitz": lambda: replace(RING, observations=Dense(-A, -b)),
+    "moments": lambda: replace(RING, observations=Askew(A, b)),
+    "chains": lambda: replace(GARNET, chain=SWAPPED),
+    "recipe": lambda: damaged(RING, recipe=OTHER),
+    "simulated": lambda: replace(RING, observations=Askew(A, b)),
+    "curve": lambda: replace(RING, observations=Askew(A, b)),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_wrong_problem_fails(name):
+    report = fl.check_problem(PROBLEMS[name](), only=[name])
+    assert report.failed[name].startswith(conformance.PROBLEM[name][2])
+
+
+def test_a_problem_that_can_be_written_to_fails():
+    p = replace(RING)
+    vars(p)["prob"] = RING.prob.copy()
+    assert "Found 1, at most 0" in fl.check_problem(p, only=["read_only"]).failed["read_only"]
+
+
+@dataclass(frozen=True, repr=False)
+class Twice(fl.Sampling):
+    """Shows the first row twice, and the second never."""
+
+    @staticmethod
+    def order(rows, words):
+        rows[1] = 0
+
+
+@dataclass(frozen=True, repr=False)
+class Restless(fl.Sampling):
+    """Another law each time."""
+
+    def reweighted(self, problem):
+        q = problem.prob * np.resize([1.0, 1.0 + 50 * (next(COUNTER) % 2)], len(problem.prob))
+        return problem.with_prob(q / np.bincount(np.repeat(np.arange(5), 60), q)[np.repeat(np.arange(5), 60)])
+
+
+@dataclass(frozen=True, repr=False)
+class Shifted(fl.Sampling):
+    """Another problem."""
+
+    def reweighted(self, problem):
+        return problem.moved({0: [0.1, 0.0]})
+
+
+SAMPLINGS = {
+    "law": Shifted(), "frequencies": Twice(), "engines": Restless(), "bits": Restless(), "resumed": Restless(),
+    "recipes": Restless(), "exact": Restless(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_a_wrong_sampling_fails(name, monkeypatch):
+    monkeypatch.setitem(globals(), "COUNTER", count(1))
+    report = fl.check_sampling(SAMPLINGS[name], only=[name])
+    assert report.failed[name].startswith(conformance.SAMPLING[name][2])
+
+
+def test_every_check_is_seen_to_fail():
+    assert {*METHODS, "limits"} == {*conformance.METHOD}
+    assert {*PROBLEMS, "read_only"} == {*conformance.PROBLEM}
+    assert {*SAMPLINGS} == {*conformance.SAMPLING}
+
+
+def test_what_is_not_asked_says_why():
+    report = fl.check_method(fl.SCAFFLSA(0.05, 5, projection=1.0), only=["exact", "limits"])
+    assert report
+    assert "theory refuses it: projection must be None" in report.skipped["exact"]
+    with pytest.raises(fl.errors.UnknownNameError, match=r"only must be one of 'engines', .*; got 'bit'; did you mean"):
+        fl.check_method(fl.SCAFFLSA, only=["bit"])
+    with pytest.raises(fl.errors.ArgumentTypeError, match="problem must be a fedlsa problem; got 3"):
+        fl.check_problem(3)
