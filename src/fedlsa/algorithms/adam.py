@@ -31,7 +31,7 @@ class Adam(ExchangeMethod):
     server_step_size : above 0; beta_1, beta_2 : how long moments remember, below 1; floor : of the divisor, above 0
     corrected : whether agents keep control variates
 
-    >>> run = fl.simulate(fl.problems.garnet(agents=4), fl.Adam(0.05, 10), rounds=50, seeds=2, record=2)
+    >>> run = fl.simulate(fl.problems.ring(agents=4), fl.Adam(0.1, 5), rounds=20, seeds=1, engine="reference")
     >>> float(run["squared_error"][0, -1]) < float(run["squared_error"][0, 0])
     True
     """
@@ -41,6 +41,7 @@ class Adam(ExchangeMethod):
     beta_2: float = number(0.99, at_least=0, below=1)
     floor: float = number(0.001, above=0)
     name = "adam"
+    supports = frozenset()
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         return self.declare(

@@ -38,7 +38,7 @@ class Anderson(ExchangeMethod):
     depth : rounds that it looks back, 1 or 2; ridge : of the least squares, relative, above 0: more where noise is
     corrected : whether agents keep control variates
 
-    >>> run = fl.simulate(fl.problems.garnet(agents=4), fl.Anderson(0.05, 10), rounds=50, seeds=2, record=2)
+    >>> run = fl.simulate(fl.problems.ring(agents=4), fl.Anderson(0.1, 5), rounds=20, seeds=1, engine="reference")
     >>> float(run["squared_error"][0, -1]) < float(run["squared_error"][0, 0])
     True
     """
@@ -46,6 +46,7 @@ class Anderson(ExchangeMethod):
     depth: int = number(1, at_least=1, at_most=2)
     ridge: float = number(0.01, above=0)
     name = "anderson"
+    supports = frozenset()
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         return self.declare(
