@@ -78,6 +78,7 @@ OBJECTS = {
     "markov constants": lambda: fl.theory.markov_constants(chains()),
     "markov block": lambda: fl.theory.markov_block(chains(), fl.FedLSA(0.01, 1000), 10, 0.5),
     "stationary": lambda: fl.theory.stationary(dense(), fl.SCAFFLSA(0.1, 2)),
+    "growing length": lambda: fl.PowerLength(2, 0.5),
     "joint law": lambda: fl.theory.stationary(dense(), fl.SCAFFLSA(0.1, 2), joint=True).joint,
     "central limit": lambda: fl.theory.central_limit(dense(), fl.SCAFFLSA(0.1, 2)),
     "unstable": lambda: fl.theory.stationary(dense(), fl.SCAFFLSA(30.0, 2)),

@@ -105,19 +105,19 @@ class Twin:
         flat = C.reshape(*C.shape[:-2], n * n) @ second[:, : n * n].T + second[:, n * n :] @ np.outer(m, m).ravel()
         return mean @ m, flat.reshape(C.shape)
 
-    def round(self, m, C, eta=None):
-        """Mean (n,) and covariance (..., n, n) one communication later."""
-        eta = self.a.step_size if eta is None else eta
+    def round(self, m, C, eta=None, H=None):
+        """Mean (n,) and covariance (..., n, n) one communication later; H : if not that of the method."""
+        eta, H = self.a.step_size if eta is None else eta, H or getattr(self.a, "local_steps", 1)
         m, C = moved(self.lift(), m, C)
         if isinstance(self.a, fl.Scaffnew):
             m, C = self.random_length(m, C, eta, self.a.probability)
         else:
-            m, C = self.steps(m, C, eta, self.a.local_steps)
-        return moved(self.collect(self.gains(eta)), m, C)
+            m, C = self.steps(m, C, eta, H)
+        return moved(self.collect(self.gains(eta, H)), m, C)
 
-    def gains(self, eta):
+    def gains(self, eta, H=None):
         """(N,)."""
-        lengths = np.maximum(1, np.rint(getattr(self.a, "local_steps", 1) * self.length_factor))
+        lengths = np.maximum(1, np.rint((H or getattr(self.a, "local_steps", 1)) * self.length_factor))
         return self.a.gain(eta * self.step_factor, lengths)
 
     def random_length(self, m, C, eta, p):
@@ -147,12 +147,12 @@ class Twin:
         """
         (m, C), after, out = self.start(theta_0, xi_0), self.a.average_after, []
         etas = self.a.eta(np.arange(max(rounds, 1)))
-        length = getattr(self.a, "local_steps", None) or 1 / self.a.probability
+        lengths = self.a.steps_in(np.arange(max(rounds, 1))).tolist()
         total = np.eye(self.n)
         total[self.sum, self.u] = np.eye(self.d)
         for t in range(rounds + 1):
             if t:
-                m, C = self.round(m, C, float(etas[t - 1]))
+                m, C = self.round(m, C, float(etas[t - 1]), lengths[t - 1])
             averaged = after is not None and t >= after
             if averaged:
                 m, C = moved((np.ones(1), total[None]), m, C)
@@ -161,7 +161,16 @@ class Twin:
             variance = np.trace(covariance)
             x = sum(w * (m[x] @ m[x] + np.trace(C[x, x])) for w, x in zip(self.p.weights, self.x, strict=True))
             mse = mean @ mean + variance
-            out.append((mean, mean @ mean, variance, mse, mse + (etas[max(t - 1, 0)] * length) ** 2 * x, covariance))
+            out.append(
+                (
+                    mean,
+                    mean @ mean,
+                    variance,
+                    mse,
+                    mse + (etas[max(t - 1, 0)] * lengths[max(t - 1, 0)]) ** 2 * x,
+                    covariance,
+                )
+            )
         names = ("mean", "squared_bias", "variance", "mse", "psi", "covariance")
         return {name: np.array(column) for name, column in zip(names, zip(*out, strict=True), strict=True)}
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .algorithms import Momentum as Momentum
     from .algorithms import Noise as Noise
     from .algorithms import Personal as Personal
+    from .algorithms import PowerLength as PowerLength
     from .algorithms import PowerStep as PowerStep
     from .algorithms import RandK as RandK
     from .algorithms import Rounding as Rounding

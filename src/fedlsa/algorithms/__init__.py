@@ -17,7 +17,7 @@ from .fedlin import FedLin
 from .fednova import FedNova
 from .fedprox import FedProx
 from .gradient_tracking import GradientTracking
-from .methods import SCAFFLSA, Algorithm, ExchangeMethod, FedLSA, FixedRounds, PowerStep, Scaffnew
+from .methods import SCAFFLSA, Algorithm, ExchangeMethod, FedLSA, FixedRounds, PowerLength, PowerStep, Scaffnew
 from .momentum import Momentum
 from .personal import Personal
 from .scaffold import Scaffold
@@ -49,6 +49,7 @@ __all__ = [
     "Momentum",
     "Noise",
     "Personal",
+    "PowerLength",
     "PowerStep",
     "RandK",
     "Rounding",

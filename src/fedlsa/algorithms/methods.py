@@ -20,10 +20,11 @@ and Scaffnew (appendix, algo:fed-lsa-controlvar-h1), whose rounds have random le
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import checks
 from ..checks import Floats
@@ -58,6 +59,30 @@ class PowerStep(Settings):
 def number(default: float, **bounds: float) -> Any:
     """A field that is a number within `bounds` of `checks.real`, or of `checks.integer` where `default` is one."""
     return field(default=default, metadata=bounds)
+
+
+@dataclass(frozen=True, repr=False)
+class PowerLength(Settings):
+    """The growing round length H_t = H_0 (t + 1)^power, rounded up, in round t = 0, 1, ...
+
+    H_0 : the length of the first round, at least 1
+    power : how fast it grows, at least 0; 0 keeps it
+
+    >>> fl.FedLSA(fl.PowerStep(0.1, 0.7), fl.PowerLength(10, 0.3)).steps_in(np.arange(4))
+    array([10, 13, 14, 16])
+    """
+
+    H_0: int
+    power: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "H_0", checks.integer("H_0", self.H_0, at_least=1))
+        object.__setattr__(self, "power", checks.real("power", self.power, at_least=0))
+
+    def at(self, rounds: Lengths) -> Lengths:
+        """The length of each of the given rounds."""
+        grown = self.H_0 * (rounds + 1.0) ** self.power * (1 - 1e-12)  # powers that are whole numbers may be rounded
+        return np.ceil(np.minimum(grown, LONGEST_ROUND)).astype(np.int64)
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,7 +152,34 @@ class Algorithm(Settings, ABC):
         if not self.length:
             raise NotImplementedError(f"{type(self).__name__} does not say how long its rounds are")
         given = getattr(self, self.length)
+        if self.grows:
+            raise ArgumentError(f"{self.length} must be the same in all rounds; got {given}")
         return Geometric(given) if self.random_lengths else given
+
+    @property
+    def grows(self) -> bool:
+        """Whether rounds grow longer."""
+        return isinstance(getattr(self, self.length, None), PowerLength)
+
+    @property
+    def steady(self) -> bool:
+        """Whether no round differs from another in its step size or in (the law of) its length."""
+        return isinstance(self.step_size, float) and not self.grows
+
+    def in_round(self, t: int) -> Self:
+        """The method whose rounds are all as long as its round t."""
+        return replace(self, **{self.length: int(self.steps_in(np.array([t]))[0])}) if self.grows else self
+
+    def steps_in(self, rounds: Lengths) -> NDArray[Any]:
+        """Local steps in each of the given rounds, as `mean_steps`."""
+        return getattr(self, self.length).at(rounds) if self.grows else np.full(len(rounds), self.mean_steps)
+
+    def observations_in(self, rounds: Lengths, uniform: Floats, thin: int) -> Lengths:
+        """What `observations` says, of the given rounds: (len(rounds),)."""
+        if not self.grows:
+            return self.observations(uniform, thin)
+        self.in_round(0).observations(uniform[:1], thin)  # refuses rounds without an update
+        return self.steps_in(rounds)
 
     def observations(self, uniform: Floats, thin: int) -> Lengths:
         """How many observations each agent receives in a round; every `thin`-th of them makes an update.
@@ -255,17 +307,19 @@ class Algorithm(Settings, ABC):
 
 @dataclass(frozen=True, repr=False)
 class FixedRounds(Algorithm):
-    """Methods whose rounds all have the same length.
+    """Methods whose rounds have a length that is not random.
 
-    local_steps : observations that each agent receives between two communications (the paper's H), at least 1
+    local_steps : observations that each agent receives between two communications (the paper's H), at least 1;
+        fl.PowerLength(...) lets it grow from round to round
     """
 
-    local_steps: int
+    local_steps: Any  # an integer or a PowerLength; who needs one length asks round_steps()
     length = "local_steps"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "local_steps", checks.integer("local_steps", self.local_steps, at_least=1))
+        if not isinstance(self.local_steps, PowerLength):
+            object.__setattr__(self, "local_steps", checks.integer("local_steps", self.local_steps, at_least=1))
 
 
 @dataclass(frozen=True, repr=False)

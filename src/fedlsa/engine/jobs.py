@@ -124,7 +124,7 @@ class Job:
     @property
     def updates_per_round(self) -> float:
         """Observations that all agents and seeds receive in a round, in expectation."""
-        return expected_updates(self.algorithm, self.sampling, self.problem.n_agents) * len(self.seeds)
+        return expected_updates(self.algorithm, self.sampling, self.problem.n_agents, self.rounds) * len(self.seeds)
 
     @property
     def updates(self) -> float:

@@ -67,8 +67,8 @@ def schedule(
     """
     key, thin = np.uint64(seed), sampling.thin
     uniform = uniforms(seed, first, rounds) if algorithm.random_lengths else np.zeros(rounds)
-    N, observations = n_agents or 0, observations_of(algorithm, uniform, thin)
-    eta = algorithm.eta(np.arange(first, first + rounds))
+    N, at = n_agents or 0, np.arange(first, first + rounds)
+    eta, observations = algorithm.eta(at), observations_of(algorithm, at, uniform, thin)
     eta, observations, gain = algorithm.of_agents(eta, observations, thin, N)
     m = algorithm.taking_part(N) if N else 0
     active = np.empty((rounds, m if m < N else 0), np.int64)
@@ -77,10 +77,10 @@ def schedule(
     return Schedule(first, thin, N, observations, eta, gain, active)
 
 
-def observations_of(algorithm: Algorithm, uniform: Floats, thin: int) -> Integers:
+def observations_of(algorithm: Algorithm, rounds: Integers, uniform: Floats, thin: int) -> Integers:
     """What a method says of the lengths of rounds, checked: compiled code trusts the arrays that it gets."""
     name = f"observations of {type(algorithm).__name__}"
-    lengths = checks.array(name, algorithm.observations(uniform, thin), uniform.shape)
+    lengths = checks.array(name, algorithm.observations_in(rounds, uniform, thin), uniform.shape)
     integral = (lengths == np.floor(lengths)) & (lengths < 2.0**63)
     checks.refuse(~integral, lengths, f"{name} must be whole numbers below 2**63")
     checks.refuse(lengths < thin, lengths, f"{name} must be at least {thin}, or a round makes no update")
@@ -88,14 +88,19 @@ def observations_of(algorithm: Algorithm, uniform: Floats, thin: int) -> Integer
 
 
 def typical_observations(algorithm: Algorithm, thin: int, agents: int, rounds: int = 1) -> Integers:
-    """(64,): how many observations a round receives, at 64 quantiles of its law; (1, N) where agents differ."""
-    lengths = observations_of(algorithm, np.arange(0.5, 64) / 64, thin)
-    if algorithm.agent_factors(agents) is not None:
+    """(64,): how many observations a round receives, at 64 quantiles of its law; (1, N) where agents differ.
+
+    Of rounds that grow, at the ends of 64 parts of all rounds, so that their mean is not too small.
+    """
+    at = -(-rounds * np.arange(1, 65) // 64) - 1
+    lengths = observations_of(algorithm, at, np.arange(0.5, 64) / 64, thin)
+    if algorithm.agent_factors(agents) is not None and not algorithm.grows:
         lengths = lengths[:1]  # the others are equal
-    etas = algorithm.eta(np.minimum(np.arange(len(lengths)), rounds - 1))
+    etas = algorithm.eta(at if algorithm.grows else np.minimum(np.arange(len(lengths)), rounds - 1))
     return algorithm.of_agents(etas, lengths, thin, agents)[1]
 
 
-def expected_updates(algorithm: Algorithm, sampling: Sampling, n_agents: int) -> float:
+def expected_updates(algorithm: Algorithm, sampling: Sampling, n_agents: int, rounds: int = 1) -> float:
     """Observations that all agents of one seed receive in a round, in expectation: the cost of a round."""
-    return algorithm.taking_part(n_agents) * float(np.mean(typical_observations(algorithm, sampling.thin, n_agents)))
+    each = typical_observations(algorithm, sampling.thin, n_agents, rounds)
+    return algorithm.taking_part(n_agents) * float(np.mean(each))

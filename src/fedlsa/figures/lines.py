@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..algorithms import PowerStep
+from ..algorithms import PowerLength, PowerStep
 from ..checks import Floats
 from ..results import recipe
 from ..results.recipe import full_text
@@ -380,6 +380,8 @@ def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, PowerStep):
         return f"η = {value.eta_0:g}/(t+1)^{value.power:g}"
+    if isinstance(value, PowerLength):
+        return f"H = {value.H_0}·(t+1)^{value.power:g}"
     if value is None:
         return UNSET.get(name, f"no {name.replace('_', ' ')}")
     if isinstance(value, str):

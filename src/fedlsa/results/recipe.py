@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks, problems
-from ..algorithms import FAMILY, Algorithm, Noise, PowerStep, RandK, Rounding, Sign, TopK
+from ..algorithms import FAMILY, Algorithm, Noise, PowerLength, PowerStep, RandK, Rounding, Sign, TopK
 from ..algorithms.sending import Exactly
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
@@ -46,7 +46,9 @@ SAMPLE = 2**16  # bytes of an array that are compressed to see whether it is wor
 _version = cache(version)  # it stands in a file, which takes milliseconds
 _TEXTS: WeakKeyDictionary[Problem, str] = WeakKeyDictionary()  # problems do not change, and neither do their texts
 SAMPLINGS = {kind.__name__: kind for kind in BUILT_IN}
-SETTINGS: dict[str, Any] = {kind.__name__: kind for kind in (PowerStep, Exactly, RandK, Rounding, Noise, TopK, Sign)}
+SETTINGS: dict[str, Any] = {
+    kind.__name__: kind for kind in (PowerStep, PowerLength, Exactly, RandK, Rounding, Noise, TopK, Sign)
+}
 SHOWN = 1000  # letters of an attribute that are printed; a result has about ten attributes
 BEGINNING = 150  # of these, where there are more
 

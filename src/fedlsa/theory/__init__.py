@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .bounds import td_bound as td_bound
     from .complexities import Complexity as Complexity
     from .complexities import complexity as complexity
+    from .confidence_regions import confidence as confidence
     from .decision_processes import VirtualMDP as VirtualMDP
     from .decision_processes import stationary_law as stationary_law
     from .decision_processes import value_error as value_error

@@ -43,6 +43,8 @@ def constant_step(algorithm: Algorithm) -> float:
     checks.instance("algorithm", algorithm, Algorithm, "a method with its settings")
     if not isinstance(algorithm.step_size, float):
         raise ArgumentError(f"the theorems need a constant step_size; got {algorithm.step_size!r}")
+    if algorithm.grows:
+        raise ArgumentError(f"the theorems need a constant local_steps; got {algorithm!r}")
     for name, rule in NOT_IN_THEOREMS.items():
         if getattr(algorithm, name) is not None:
             raise ArgumentError(f"the theorems {rule}; got {name}={getattr(algorithm, name)!r}")

@@ -59,8 +59,8 @@ def exact(
     problem : a problem, or its moments (estimated ones serve as well)
     algorithm, rounds, theta_0, xi_0, sampling, record : as in `simulate`
 
-    Returns a dataset over rounds: mean (rounds, dim), mse, and covariance (rounds, dim, other) of theta, which is left
-    out of records above 1 GB; for methods with control variates also psi,
+    Returns a dataset over rounds: mean and bias (rounds, dim), mse, and the covariance (rounds, dim, other) of theta,
+    which is left out of records above 1 GB; for methods with control variates also psi,
     eq:definition:lyapunov_app at communications. mse = start + drift + noise, none of which is below 0:
     start, what is left of theta_0; drift, what a run from theta_star has of ||mean - theta_star||^2, for FedLSA in the
     limit ||bias||^2 (th:2nd_moment_no_cv), with control variates 0; noise, the variance E||theta - mean||^2.
@@ -108,7 +108,7 @@ def exact_record(
     algorithm = checked_method(moments(problem), algorithm, IID() if isinstance(sampling, Markov) else sampling)
     groups = groups_of(problem, algorithm, xi_0)
     m = groups.moments
-    if not isinstance(algorithm.step_size, float) or isinstance(sampling, Markov):
+    if not algorithm.steady or isinstance(sampling, Markov):
         checks.memory("rounds", rounds, 16, "the step sizes")
     recorded = results.recorded_rounds(record, rounds)
     if algorithm.average_after is not None and algorithm.average_after > rounds:
@@ -127,7 +127,7 @@ def exact_record(
             found = ExactCurve(mean, svec(covariance), route="joint law, round by round", drifted=drifted)
         else:
             found = independent_curve(groups, algorithm, start, recorded, upload_noise)
-        values = _values(m, start, found, m.rounding(start, groups.x, round_length(algorithm)))
+        values = _values(m, start, found, m.rounding(start, groups.x, round_length(algorithm, rounds)))
     costs = _costs(m, algorithm, sampling, recorded)
     lost = m.check_digits(float(algorithm.eta(recorded[-1:])[0]), float(costs["samples"][1][-1]))
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
@@ -153,6 +153,7 @@ def _values(m: Moments, start: Floats, found: ExactCurve, rounding: float) -> di
     values = {
         "mse": (("rounds",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),
         "mean": (("rounds", "dim"), mean + m.theta_star, {"long_name": "mean iterate", "description": "E[theta]"}),
+        "bias": (("rounds", "dim"), mean, {"description": "E[theta] - theta_star"}),
         "noise": (("rounds",), noise, {"description": "the variance, E||theta - E[theta]||^2"}),
     }
     if mean.shape[1] * mean.size <= tuning.SHOWN_COVARIANCES:
@@ -219,11 +220,13 @@ def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.in
     """What a run has cost at the recorded rounds, as results of `simulate` count it, in expectation."""
     answers, size = a.round_costs(m.n_agents, m.dim)
     # where a coin is tossed after each update, which takes `thin` observations; else H counts observations
-    length: Any = a.mean_steps * (sampling.thin if a.random_lengths else 1)
+    each = a.steps_in(np.arange(int(recorded[-1]) if a.grows else 1)) * (sampling.thin if a.random_lengths else 1)
+    each = each[:, None]  # of rounds, and of agents where they differ
     if a.agent_factors(m.n_agents) is not None:
         thin = 1 if isinstance(sampling, IID) else sampling.thin
-        length = a.of_agents(np.ones(1), np.array([round(length)]), thin, m.n_agents)[1]
-    samples = recorded * float(np.mean(length * answers))
+        each = a.of_agents(np.ones(len(each)), np.rint(each[:, 0]).astype(int), thin, m.n_agents)[1]
+    mean = np.mean(each * answers, axis=1)
+    samples = np.append(0.0, np.cumsum(mean))[recorded] if a.grows else recorded * float(mean[0])
     text = "expected observations received per agent, dropped ones included"
     sent = "up and down, all agents, eight per number unless less is sent"
     return {
@@ -279,20 +282,24 @@ def independent_curve(
 
     upload_noise : standard deviation per coordinate of what agents add to their uploads
     """
-    m, x, constant = groups.moments, groups.x, not isinstance(a.step_size, PowerStep) or a.step_size.power == 0
-    etas = a.eta(np.arange(1 if constant else max(int(at[-1]), 1)))
+    m, x, kept = groups.moments, groups.x, not isinstance(a.step_size, PowerStep) or a.step_size.power == 0
+    constant = kept and not a.grows
+    etas, steps = (of(np.arange(1 if constant else max(int(at[-1]), 1))) for of in (a.eta, a.steps_in))
 
     @lru_cache(maxsize=1)
-    def round_of(eta: float) -> RoundMap:
-        return round_map(groups, GroupStages.of(a.stages(eta, m.n_agents, upload_noise), m, groups.agent), u, constant)
+    def round_of(eta: float, like: int) -> RoundMap:
+        stages = a.in_round(like).stages(eta, m.n_agents, upload_noise)
+        return round_map(groups, GroupStages.of(stages, m, groups.agent), u, constant)
 
-    def round_at(t: int) -> RoundMap:  # the same object as long as the step size is the same
-        return round_of(float(etas[min(t, len(etas) - 1)]))
+    def round_at(t: int) -> RoundMap:  # the same object as long as step size and length are the same
+        t = min(t, len(etas) - 1)
+        return round_of(float(etas[t]), int(np.searchsorted(steps, steps[t])))
 
     first, nothing = round_at(0), np.zeros_like(u)
     if not isinstance(first, ServerRound):
         (mean, covariance, spread), route = agents_curve(round_at, u, x, at, constant)
-        psi = np.sum(mean**2, axis=1) + traces(covariance) + (a.eta(np.maximum(at - 1, 0)) * a.mean_steps) ** 2 * spread
+        last = np.maximum(at - 1, 0)
+        psi = np.sum(mean**2, axis=1) + traces(covariance) + (a.eta(last) * a.steps_in(last)) ** 2 * spread
         return ExactCurve(mean, covariance, psi, route=route, drifted=drifted_means(round_at, x, at, constant))
     if constant and a.average_after is None:
         drifted = first.noiseless.curve(nothing, at)[0]

@@ -33,7 +33,7 @@ def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
     if declared(algorithm):
         exchange_of(algorithm, eta, Agents.of(m))[0].send.law(m.dim)
     else:
-        algorithm.stages(eta, m.n_agents)
+        algorithm.in_round(0).stages(eta, m.n_agents)
     return algorithm
 
 
@@ -41,7 +41,7 @@ def joint(algorithm: Algorithm, agents: int) -> bool:
     """Whether moments of a method are those of the joint law: of exchanges, and of averages with control variates."""
     if declared(algorithm) or algorithm.average_after is None:
         return declared(algorithm)
-    stages = algorithm.stages(float(algorithm.eta(np.zeros(1, np.int64))[0]), agents)
+    stages = algorithm.in_round(0).stages(float(algorithm.eta(np.zeros(1, np.int64))[0]), agents)
     return any(np.any(getattr(stage, "gain", 0.0)) for stage in stages)
 
 

@@ -292,7 +292,7 @@ def over(B: Floats, K: Floats) -> Floats:
     return np.asarray(np.linalg.solve(K.swapaxes(-1, -2), B.swapaxes(-1, -2)).swapaxes(-1, -2), np.float64)
 
 
-def round_length(a: Algorithm) -> float:
-    """eta H, in the first round, which has the largest step size; Scaffnew's H is its mean."""
-    H = a.mean_steps
-    return float(a.eta(np.zeros(1, np.int64))[0] * H)
+def round_length(a: Algorithm, rounds: int = 1) -> float:
+    """The largest eta H of so many rounds, which the first or the last has; Scaffnew's H is its mean."""
+    ends = np.array([0, rounds - 1])
+    return float(np.max(a.eta(ends) * a.steps_in(ends)))

@@ -144,7 +144,7 @@ def shares(job: Job, most_blocks: int) -> tuple[int, int, int, int]:
 def rounds_vary(job: Job) -> bool:
     """Whether rounds, or agents, differ in length or in step size, or rounds in who takes part."""
     a, partial = job.algorithm, job.participants < job.problem.n_agents
-    return a.random_lengths or not isinstance(a.step_size, float) or partial or job.agents_differ
+    return a.random_lengths or not a.steady or partial or job.agents_differ
 
 
 def kind_of(job: Job, most_blocks: int = 1) -> Kind:
