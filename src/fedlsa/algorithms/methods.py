@@ -175,7 +175,7 @@ class Algorithm(Settings, ABC):
         return getattr(self, self.length).at(rounds) if self.grows else np.full(len(rounds), self.mean_steps)
 
     def observations_in(self, rounds: Lengths, uniform: Floats, thin: int) -> Lengths:
-        """What `observations` says, of the given rounds: (len(rounds),)."""
+        """What `observations` says of `uniform` and `thin`, in the given rounds: (len(rounds),)."""
         if not self.grows:
             return self.observations(uniform, thin)
         self.in_round(0).observations(uniform[:1], thin)  # refuses rounds without an update
