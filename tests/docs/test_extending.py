@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf8")
-METHOD, USE = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
+METHOD, USE, _, PROBLEM, SAMPLING = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
 AS_PART = """
 import numpy as np
 import fedlsa as fl
@@ -22,6 +22,14 @@ limit = fl.theory.stationary(p, method)
 print(again.identical(run), 0 < limit.mse < 0.1, np.abs(limit.bias).max() < 1e-12)
 print(fl.plan(p, epsilon=0.5, method="halfgain").rounds)
 """
+
+
+def test_the_page_counts_the_lines_of_each():
+    """Of the class or function, without its docstring and empty lines; of the longer of two."""
+    for block, name in ((METHOD, "method"), (PROBLEM, "problem"), (SAMPLING, "sampling")):
+        parts = re.findall(r"^(?:@.*\n)?(?:class|def) .*\n(?:(?: .*)?\n)*", block, re.M)
+        lines = [[x for x in part.splitlines() if x.strip() and not x.strip().startswith('"""')] for part in parts]
+        assert re.search(rf"^\| \[a {name}\].* \| {max(map(len, lines))} \|", PAGE, re.M), (name, lines)
 
 
 def run(folder: Path, *words: str, source: Path = ROOT / "src") -> str:
