@@ -7,11 +7,14 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 
 from test_conformance import CASES, run  # noqa: E402
 
+import fedlsa as fl  # noqa: E402
+
 
 def main() -> None:
     for case in CASES:
         for dtype in ("float64", "float32"):
             run("ServerStepSCAFFLSA", case, rounds=1, record=[1], dtype=dtype)
+    fl.simulate(fl.problems.garnet(agents=2, seed=0), fl.SVRG(0.1, 2), 1, seeds=1)  # one kernel for all exchanges
 
 
 if __name__ == "__main__":

@@ -112,13 +112,12 @@ def close(problem, method, rounds=6, **options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("corrected", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_engines_agree_on_what_an_exchange_can_say(kind, corrected):
     p = decision_processes()
-    close(p, Declared(0.1, 4, kind=kind, corrected=corrected))
+    close(p, Declared(0.1, 4, kind=kind, corrected=corrected, projection=0.5, factors=([1, 0.5, 2, 1], [1, 2, 1.5, 1])))
     if kind != "drop_outs":
         close(p, Declared(fl.PowerStep(0.1, 0.5), 4, kind=kind, corrected=corrected, participants=2, average_after=3))
-    close(p, Declared(0.1, 4, kind=kind, projection=0.5, factors=([1, 0.5, 2, 1], [1, 2, 1.5, 1])))
 
 
 @pytest.mark.parametrize("send", SENDINGS, ids=repr)
@@ -127,6 +126,7 @@ def test_engines_agree_on_what_is_sent(send):
     close(logs(), Declared(0.1, 4, kind="plain", send=send))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("kind", ["plain", "anchored", "drop_outs"])
 def test_engines_agree_on_all_problems_and_samplings(problem, kind):
@@ -138,7 +138,7 @@ def test_engines_agree_on_all_problems_and_samplings(problem, kind):
         close(p, Declared(0.1, 7, kind=kind), sampling=sampling)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("problem", ["rank one", "dense", pytest.param("long", marks=pytest.mark.long)])
 def test_a_declared_method_is_the_method_of_the_paper(problem):
     p = PROBLEMS[problem]()
     for options in ({}, {"participants": 2, "average_after": 4}):
@@ -162,7 +162,7 @@ def test_bits_do_not_depend_on_threads_or_groups():
     assert np.array_equal(grid[0]["theta"], fl.simulate(p, other, 30, seeds=9)["theta"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["mask", "drop_outs", *(pytest.param(k, marks=pytest.mark.long) for k in KINDS)])
 def test_a_run_that_goes_on_has_the_bits_of_one_that_never_stopped(kind):
     p, m = decision_processes(), Declared(fl.PowerStep(0.1, 0.1), 3, kind=kind, send=fl.RandK(2))
     given = {"seeds": 3, "sampling": fl.Markov(thin=2), "keep": ("theta", "state")}
@@ -185,6 +185,7 @@ def test_costs_are_those_of_the_agents_who_answer():
     assert np.array_equal(r["bytes"], r["uploads"] * (2 * 8 + 8 * 6))
 
 
+@pytest.mark.long
 def test_what_is_sent_has_the_law_that_is_declared():
     """Mean and second moments of 4,000 messages, within five standard errors."""
     x = np.array([0.3, -0.2, 0.05, 0.4, -0.1])
@@ -205,6 +206,7 @@ def test_what_is_sent_has_the_law_that_is_declared():
             assert (np.abs(values.mean(0) - exact) <= 5 * errors + 1e-12).all(), send
 
 
+@pytest.mark.long
 def test_a_run_that_diverges_says_when():
     p = decision_processes()
     for send in (Exactly(), *SENDINGS[4:]):

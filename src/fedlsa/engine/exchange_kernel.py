@@ -1,8 +1,7 @@
 """Rounds of an exchange, compiled: all that algorithms/exchanges.py can say, for any dimension and any problem.
 
-One function runs whole runs, one seed after the other; the threads of a GPU's block share a seed, a processor's do
-not. What is common to both is passed in: which lane of how many one is, how lanes wait for one another, how a rule is
-called. The readable twin is `reference.run_exchange`. Vectors stand as `Exchange.vectors` has them.
+One function does whole runs, one seed after the other. It is compiled once for all methods: vectors stand as
+`Exchange.vectors` has them, rows are tables. The readable twin is `reference.run_exchange`.
 """
 
 # Numba infers the types of these functions itself.
@@ -23,7 +22,7 @@ from .task_struct import invoke
 
 Integers = NDArray[np.int64]
 IID, MARKOV, REPLAY = 0, 1, 2
-PULL, PRODUCT, NEXT = 0, 1, 2  # room behind an agent's vectors: eta times what pulls, A(z) theta_hat, what is next
+KICK, PRODUCT, NEXT = 0, 1, 2  # room behind an agent's vectors: eta times what pulls, A(z) theta_hat, what is next
 
 
 class Observations(NamedTuple):
@@ -99,35 +98,34 @@ class Runs(NamedTuple):
 @register_jitable
 def combine(row, c, layout, numbers, shared, own, out, at):
     """out[at] = a row of the vectors that agent c sees."""
-    d, split, first = out.shape[1], layout.server + layout.means + 1, layout.first[row]
+    d, first = out.shape[1], layout.first[row]
     if layout.first[row + 1] == first:
         for i in range(d):
             out[at, i] = 0.0
     for e in range(first, layout.first[row + 1]):
-        v, place, by = layout.vector[e], layout.place[e] + c * layout.by_agent[e], layout.by_coordinate[e]
-        x, v = (shared, v) if v < split else (own, v - split)
-        if by == 0:
+        v, place, by = layout.terms[e, 0], layout.terms[e, 1] + c * layout.terms[e, 2], layout.terms[e, 3]
+        x, v = (own, v) if v >= 0 else (shared, -1 - v)
+        if e == first:
+            for i in range(d):
+                out[at, i] = numbers[place + by * i] * x[v, i]
+        elif by == 0:  # what most factors are, in a loop that a compiler can shorten
             factor = numbers[place]
-            if e == first:
-                for i in range(d):
-                    out[at, i] = factor * x[v, i]
-            else:
-                for i in range(d):
-                    out[at, i] += factor * x[v, i]
+            for i in range(d):
+                out[at, i] += factor * x[v, i]
         else:
             for i in range(d):
-                out[at, i] = (0.0 if e == first else out[at, i]) + numbers[place + i] * x[v, i]
+                out[at, i] += numbers[place + i] * x[v, i]
 
 
 @register_jitable
-def mean_residual_of(m, z, theta, at, out, to):
+def residual_of(A_bar, b_bar, m, theta, at, out, to):
     """out[to] = b_bar - A_bar theta[at] of table m."""
     d = out.shape[1]
     for i in range(d):
         total = 0.0
         for j in range(d):
-            total += z.A_bar[m, i, j] * theta[at, j]
-        out[to, i] = z.b_bar[m, i] - total
+            total += A_bar[m, i, j] * theta[at, j]
+        out[to, i] = b_bar[m, i] - total
 
 
 @register_jitable
@@ -242,146 +240,111 @@ def send(kind, settings, stream, own, at, to):
 
 
 @register_jitable
-def run_one(r, place, barrier, apply_rule, z, layout, rounds, runs):
-    """The next rounds of run r; all lanes of it come here together. place : which lane of how many."""
-    lane, lanes = place
-    shared, own, answers, seed = runs.shared[r], runs.own[r], runs.answers[r], runs.seeds[r]
-    N, d = own.shape[0], own.shape[2]
-    k, n, split = layout.server, layout.means, layout.server + layout.means + 1
-    residual = layout.agent
-    start, hat = residual + 1, residual + 2
-    sent = hat + 1 + layout.messages
-    room = sent + layout.messages
-    rows_of_messages = layout.starts + 1
-    rows_then = rows_of_messages + layout.messages
-    rows_absent = rows_then + k + layout.agent
-    p = r % rounds.table.shape[0]
-    for s in range(rounds.table.shape[1]):
-        t, numbers = rounds.first + s + 1, rounds.numbers[rounds.table[p, s]]
-        pull = numbers[layout.at_pull]
-        if layout.residual:
-            for c in range(lane, N, lanes):
-                mean_residual_of(z.table[c], z, shared, 0, own[c], residual)
-            barrier()
-        if layout.mean_residual:
-            for i in range(lane, d, lanes):
-                total = 0.0
-                for c in range(N):
-                    total += z.weights[c] * own[c, residual, i]
-                shared[k + n, i] = total
-            barrier()
-        for c in range(lane, N, lanes):
-            w = own[c]
-            answers[c] = 1
-            if rounds.answering.shape[2]:
-                answers[c] = rounds.answering[p, s, c]
-            row = 0
-            if layout.presence or layout.starts > 1:
-                u, v = two_uniforms(seed, c, PRESENCE, t, 0)
-                if layout.presence:
-                    answers[c] = u < numbers[layout.at_presence + c]
-                while row < layout.starts - 1 and v >= numbers[layout.at_starts + row * N + c]:
-                    row += 1
-            if not answers[c]:
-                continue
-            e = c % rounds.lengths.shape[2]
-            eta = rounds.step_sizes[p, s, e]
-            combine(row, c, layout, numbers, shared, w, w, start)
-            combine(layout.starts, c, layout, numbers, shared, w, w, room + PULL)
-            if layout.anchored:
-                mean_residual_of(z.table[c], z, w, start, w, room + PRODUCT)
-            for i in range(d):
-                if layout.anchored:
-                    w[hat, i] = 0.0
-                    w[room + PULL, i] = eta * (w[room + PULL, i] + w[room + PRODUCT, i])
-                else:
-                    w[hat, i] = w[start, i]
-                    w[room + PULL, i] = eta * (w[room + PULL, i] + pull * w[start, i])
-            places, stream = (hat, room + PULL, room + PRODUCT), (seed, c, runs.steps[r, c], runs.position[r, c])
-            now = take_steps(stream, rounds.lengths[p, s, e], eta, z, pull, layout.anchored, w, places)
-            runs.steps[r, c], runs.position[r, c] = now
-            if layout.anchored:
-                for i in range(d):
-                    w[hat, i] += w[start, i]
-            for j in range(layout.messages):
-                combine(rows_of_messages + j, c, layout, numbers, shared, w, w, hat + 1 + j)
-                settings = numbers[layout.at_sending], numbers[layout.at_sending + 1]
-                send(layout.sending, settings, (seed, c, t, j), w, hat + 1 + j, sent + j)
-        barrier()
-        for j in range(n):
-            message = sent + layout.of_mean[j]
-            for i in range(lane, d, lanes):
-                shared[k + j, i] = 0.0
-            for c in range(N):
-                if answers[c]:
-                    share = numbers[layout.at_means + j * N + c]
-                    for i in range(lane, d, lanes):
-                        shared[k + j, i] += share * own[c, message, i]
-        barrier()
-        for j in range(lane, k, lanes):
-            combine(rows_then + j, 0, layout, numbers, shared, own[0], shared, split + j)
-        for c in range(lane, N, lanes):
-            for j in range(layout.agent):
-                row = (rows_then + k if answers[c] else rows_absent) + j
-                combine(row, c, layout, numbers, shared, own[c], own[c], room + NEXT + j)
-        barrier()
-        for at in range(lane, k * d, lanes):
-            shared[at // d, at % d] = shared[split + at // d, at % d]
-        for c in range(lane, N, lanes):
-            for j in range(layout.agent):
-                for i in range(d):
-                    own[c, j, i] = own[c, room + NEXT + j, i]
-        barrier()
-        if lane == 0:
-            end_round(r, t, apply_rule, numbers[layout.at_parameters :], layout, rounds, runs)
-        barrier()
-
-
-@register_jitable
-def end_round(r, t, apply_rule, parameters, layout, rounds, runs):
-    """The rule, projection, running mean, what is recorded; as `reference.settle`."""
-    shared, running, d = runs.shared[r], runs.running[r], runs.shared.shape[2]
-    if rounds.rule:
-        apply_rule(rounds.rule, shared, parameters, runs.failed, r, t, layout)
-    norm = 0.0
-    for i in range(d):
-        norm += shared[0, i] * shared[0, i]
+def end_round(r, t, rounds, runs):
+    """Projection, running mean, what is recorded; as `reference.settle`."""
+    theta, running, norm = runs.shared[r, 0], runs.running[r], 0.0
+    for x in theta:
+        norm += x * x
     norm = sqrt(norm)
     if rounds.radius > 0 and norm > rounds.radius:
-        for i in range(d):
-            shared[0, i] *= rounds.radius / norm
+        for i in range(len(theta)):
+            theta[i] *= rounds.radius / norm
     if not norm < np.inf and runs.diverged[r] < 0:
         runs.diverged[r] = t
-    averaged = 0 <= rounds.average_after <= t
+    averaged, at = 0 <= rounds.average_after <= t, runs.records[r]
     if averaged:
-        for i in range(d):
-            running[i] += (shared[0, i] - running[i]) / (t + 1 - rounds.average_after)
-    at = runs.records[r]
+        for i in range(len(theta)):
+            running[i] += (theta[i] - running[i]) / (t + 1 - rounds.average_after)
     if rounds.recorded[at] == t:
-        for i in range(d):
-            runs.theta[r, at, i] = running[i] if averaged else shared[0, i]
-        for c in range(runs.steps.shape[1]):
-            runs.received[r, at] += runs.steps[r, c]
+        for i in range(len(theta)):
+            runs.theta[r, at, i] = running[i] if averaged else theta[i]
+        for steps in runs.steps[r]:
+            runs.received[r, at] += steps
         runs.records[r] = at + 1
 
 
-@register_jitable
-def no_barrier():
-    """A lane that is alone waits for nobody."""
-
-
-@register_jitable
-def call_rule(rule, shared, parameters, failed, r, t, layout):
-    """Call a rule that was compiled by itself."""
-    places = shared.ctypes.data, parameters.ctypes.data, failed[r:].ctypes.data
-    invoke(rule, (places[0], places[1], places[2], t, layout.server, layout.means, shared.shape[1], layout.parameters))
-
-
 @kernel(error_model="numpy", nogil=True, _nrt=False)
-def run_all(begin, end, z, layout, rounds, runs):
-    """The next rounds of runs begin, ..., end - 1, on a processor."""
-    for r in range(begin, end):
-        run_one(r, (0, 1), no_barrier, call_rule, z, layout, rounds, runs)
+def run_all(z, layout, rounds, runs):
+    """The next rounds of all runs, one after the other."""
+    k, n, split, N = layout.server, layout.means, layout.server + layout.means + 1, runs.own.shape[1]
+    residual, start, hat = layout.agent, layout.agent + 1, layout.agent + 2
+    sent = hat + 1 + layout.messages
+    room = sent + layout.messages
+    rows_then = layout.starts + 1 + layout.messages
+    rows_absent = rows_then + k + layout.agent
+    for r in range(len(runs.seeds)):
+        shared, own, answers, seed, p = (
+            runs.shared[r],
+            runs.own[r],
+            runs.answers[r],
+            runs.seeds[r],
+            r % len(rounds.table),
+        )
+        d = shared.shape[1]
+        for s in range(rounds.table.shape[1]):
+            t, numbers = rounds.first + s + 1, rounds.numbers[rounds.table[p, s]]
+            for i in range(d):
+                shared[k + n, i] = 0.0
+            for c in range(N if layout.residual else 0):
+                residual_of(z.A_bar, z.b_bar, z.table[c], shared, 0, own[c], residual)
+                for i in range(d):
+                    shared[k + n, i] += z.weights[c] * own[c, residual, i]
+            for c in range(N):
+                w, row = own[c], 0
+                answers[c] = rounds.answering[p, s, c] if rounds.answering.shape[2] else 1
+                if layout.presence or layout.starts > 1:
+                    u, v = two_uniforms(seed, c, PRESENCE, t, 0)
+                    if layout.presence:
+                        answers[c] = u < numbers[layout.at_presence + c]
+                    while row < layout.starts - 1 and v >= numbers[layout.at_starts + row * N + c]:
+                        row += 1
+                if not answers[c]:
+                    continue
+                combine(row, c, layout, numbers, shared, w, w, start)
+                combine(layout.starts, c, layout, numbers, shared, w, w, room + KICK)
+                if layout.anchored:
+                    residual_of(z.A_bar, z.b_bar, z.table[c], w, start, w, room + PRODUCT)
+                e, pull = c % rounds.lengths.shape[2], numbers[layout.at_pull]
+                eta = rounds.step_sizes[p, s, e]
+                for i in range(d):
+                    w[hat, i] = 0.0 if layout.anchored else w[start, i]
+                    w[room + KICK, i] += w[room + PRODUCT, i] if layout.anchored else pull * w[start, i]
+                    w[room + KICK, i] *= eta
+                places, stream = (hat, room + KICK, room + PRODUCT), (seed, c, runs.steps[r, c], runs.position[r, c])
+                now = take_steps(stream, rounds.lengths[p, s, e], eta, z, pull, layout.anchored, w, places)
+                runs.steps[r, c], runs.position[r, c] = now
+                for i in range(d if layout.anchored else 0):
+                    w[hat, i] += w[start, i]
+                for j in range(layout.messages):
+                    combine(layout.starts + 1 + j, c, layout, numbers, shared, w, w, hat + 1 + j)
+                    settings = numbers[layout.at_sending], numbers[layout.at_sending + 1]
+                    send(layout.sending, settings, (seed, c, t, j), w, hat + 1 + j, sent + j)
+            for j in range(n):
+                for i in range(d):
+                    shared[k + j, i] = 0.0
+                for c in range(N):
+                    if answers[c]:
+                        share, message = numbers[layout.at_means + j * N + c], sent + layout.of_mean[j]
+                        for i in range(d):
+                            shared[k + j, i] += share * own[c, message, i]
+            for j in range(k):
+                combine(rows_then + j, 0, layout, numbers, shared, own[0], shared, split + j)
+            for c in range(N):
+                for j in range(layout.agent):
+                    row = (rows_then + k if answers[c] else rows_absent) + j
+                    combine(row, c, layout, numbers, shared, own[c], own[c], room + NEXT + j)
+            for i in range(d):
+                for j in range(k):
+                    shared[j, i] = shared[split + j, i]
+            for c in range(N):
+                for j in range(layout.agent):
+                    for i in range(d):
+                        own[c, j, i] = own[c, room + NEXT + j, i]
+            if rounds.rule:
+                given = numbers[layout.at_parameters :].ctypes.data
+                places = shared.ctypes.data, given, runs.failed[r:].ctypes.data
+                invoke(rounds.rule, (places[0], places[1], places[2], t, k, n, d, layout.parameters))
+            end_round(r, t, rounds, runs)
 
 
 @kernel(error_model="numpy", nogil=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import typeof
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
@@ -73,7 +74,9 @@ class ExchangeTask:
 
     def prepare(self, addresses: dict[str, int]) -> None:
         """Compile what it needs."""
-        run_all(0, 0, self.tables, self.numbers.layout, self._next_rounds(1), self.runs)
+        if not run_all.signatures:
+            given = self.tables, self.numbers.layout, self._next_rounds(1), self.runs
+            run_all.compile(tuple(map(typeof, given)))
 
     def _next_rounds(self, rounds: int) -> Rounds:
         job, a, N = self.job, self.job.algorithm, self.job.problem.n_agents
@@ -106,7 +109,7 @@ class ExchangeTask:
     def run(self, member: int, members: int) -> None:
         """Do it."""
         if member == 0:
-            run_all(0, len(self.job.seeds), self.tables, self.numbers.layout, self.rounds, self.runs)
+            run_all(self.tables, self.numbers.layout, self.rounds, self.runs)
 
     def abandon(self) -> None:
         """Nobody waits."""

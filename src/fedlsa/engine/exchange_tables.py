@@ -27,8 +27,8 @@ class ExchangeLayout(NamedTuple):
     server, agent : vectors that each remembers, theta and xi among them; means, starts, messages : how many there are
     sending : the number of its kind; anchored, residual, mean_residual, presence : whether there is such a thing
     first : (rows + 1,), where the terms of each of `Exchange.rows` begin
-    vector, place : (terms,), of `Exchange.vectors`, and where its factors stand; of agent c and coordinate i at
-        place + c by_agent + i by_coordinate
+    terms : (terms, 4), an agent's vector, or -1 - v of a shared one, place, and two strides: the factor of agent c and
+        coordinate i stands at place + c stride_0 + i stride_1
     of_mean : (means,), the message of each
     """
 
@@ -50,10 +50,7 @@ class ExchangeLayout(NamedTuple):
     at_parameters: int
     parameters: int
     first: Integers
-    vector: Integers
-    place: Integers
-    by_agent: Integers
-    by_coordinate: Integers
+    terms: Integers
     of_mean: Integers
 
 
@@ -116,7 +113,8 @@ def flatten(exchange: Exchange, problem: Problem, participants: int) -> tuple[Ex
         numbers.append(np.ravel(np.asarray(values, np.float64)))
         return sum(map(len, numbers[:-1]))
 
-    index = {name: i for i, name in enumerate(x.vectors)}
+    split = len(x.server) + len(x.means) + 2
+    index = {name: i - split if i >= split else -1 - i for i, name in enumerate(x.vectors)}
     then = len(x.starts) + 1 + len(x.messages)
     of_server = range(then, then + 1 + len(x.server))
     first, terms = [0], []
@@ -132,7 +130,6 @@ def flatten(exchange: Exchange, problem: Problem, participants: int) -> tuple[Ex
         first.append(len(terms))
     answering = x.answering(N, participants)[0]
     factors = [np.broadcast_to(np.asarray(factor, np.float64), N) for _, factor in x.means.values()]
-    table = np.array(terms, np.int64).reshape(-1, 4).T.copy()
     layout = ExchangeLayout(
         server=1 + len(x.server),
         agent=1 + len(x.agent),
@@ -152,10 +149,7 @@ def flatten(exchange: Exchange, problem: Problem, participants: int) -> tuple[Ex
         at_parameters=put(x.parameters),
         parameters=len(x.parameters),
         first=np.array(first),
-        vector=table[0],
-        place=table[1],
-        by_agent=table[2],
-        by_coordinate=table[3],
+        terms=np.array(terms, np.int64).reshape(-1, 4),
         of_mean=np.array([list(x.messages).index(message) for message, _ in x.means.values()], np.int64),
     )
     return layout, np.concatenate(numbers)
@@ -177,11 +171,8 @@ class RoundNumbers:
         if len(known) * self.size > MOST_NUMBERS:
             known = self.known = {}
         for p, plan in enumerate(rounds):
-            pairs = np.stack(
-                [plan.step_sizes.reshape(len(plan.gains), -1), plan.updates.reshape(len(plan.gains), -1)], 1
-            )
-            for t, pair in enumerate(pairs):
-                key = pair.tobytes()
+            for t, (eta, updates) in enumerate(zip(plan.step_sizes, plan.updates, strict=True)):
+                key = eta.tobytes() + updates.tobytes()
                 if key not in which:
                     if key not in known:
                         known[key] = self._make(plan, t)
