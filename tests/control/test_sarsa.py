@@ -96,7 +96,7 @@ def test_compiled_rounds_are_those_of_a_plain_loop(worlds, method, policy):
         np.testing.assert_allclose(r["average_reward"].values[i, 1:], mean, rtol=1e-9)
 
 
-def test_threads_groups_of_seeds_and_what_is_recorded_leave_the_bits_alone():
+def test_threads_groups_of_seeds_and_what_is_recorded_leave_the_bits_alone(monkeypatch):
     worlds, method = random_worlds(), fl.SCAFFLSA(0.1, 6)
     one = fl.sarsa(worlds, method, rounds=40, seeds=5, record=[0, 13, 40], threads=1)
     many = fl.sarsa(worlds, method, rounds=40, seeds=5, record=[0, 13, 40], threads=4)
@@ -108,6 +108,11 @@ def test_threads_groups_of_seeds_and_what_is_recorded_leave_the_bits_alone():
     np.testing.assert_array_equal(early["xi"], alone["xi"])
     again = fl.sarsa(**fl.control.arguments(one))
     xr.testing.assert_identical(one, again)
+    monkeypatch.setattr("fedlsa.results.recipe.EMBED_LIMIT", 100)
+    large = fl.sarsa(worlds, method, rounds=40, seeds=5, record=[0, 13, 40])
+    with pytest.raises(fl.errors.ArgumentError, match="worlds must be passed"):
+        fl.control.arguments(large)
+    xr.testing.assert_identical(large, fl.sarsa(**fl.control.arguments(large, worlds)))
     assert np.abs(np.tensordot(one["xi"].values, worlds.weights, (1, 0))).max() < 1e-13
 
 

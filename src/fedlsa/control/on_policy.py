@@ -18,7 +18,7 @@ from ..errors import ArgumentError, DivergenceWarning, warn
 from ..results import method_label, recipe, recorded_rounds
 from ..threads import share
 from .sarsa_steps import UNIT, run_rounds
-from .worlds import Worlds, check_policy, probabilities
+from .worlds import Worlds, check_policy, probabilities, thresholds
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -74,10 +74,12 @@ def sarsa(
     checks.memory("seeds", R, 16 * (N + K) * d, "control variates and recorded iterates")
     start = np.zeros(d) if theta_0 is None else checks.array("theta_0", theta_0, (d,))
     star = np.full(d, np.nan) if theta_star is None else checks.array("theta_star", theta_star, (d,))
-    laws, features = _laws(worlds), _nonzero(worlds.features)
-    rules = *laws, *features, worlds.discount, *policy, frozen
+    rules = *worlds.tables, worlds.discount, *policy, frozen
     theta, xi, diverged_at, tally = np.tile(start, (R, 1)), np.zeros((R, N, d)), np.full(R, -1), np.zeros((R, 2))
-    at, room = _first_pairs(seed, laws[-1], probabilities(worlds.features @ start, *policy)), np.empty((R, N, d))
+    at, room = (
+        _first_pairs(seed, worlds.tables[4], probabilities(worlds.features @ start, *policy)),
+        np.empty((R, N, d)),
+    )
     runs = seed, theta, xi, at, tally, diverged_at, room, np.empty((R, worlds.features.shape[1]))
     etas, thetas, tallies, done = method.eta(np.arange(T)), np.empty((R, K, d)), np.empty((R, K, 2)), 0
     schedule = np.stack([etas, method.gain(etas, np.full(T, H))])
@@ -109,28 +111,10 @@ def sarsa(
     }
     asked = {"rounds": T, "seeds": options.seeds, "temperature": temperature, "epsilon": epsilon, "theta_0": start}
     asked |= {"improvement": improvement, "record": options.record, "theta_star": None if theta_star is None else star}
-    parts = {"worlds": recipe.fields_of(worlds), "method": recipe.algorithm_record(method), "arguments": asked}
+    kept = recipe.fields_of(worlds) if worlds.P.nbytes <= recipe.EMBED_LIMIT // 2 else None
+    parts = {"worlds": kept, "method": recipe.algorithm_record(method), "arguments": asked}
     texts = {name: recipe.text(part) for name, part in {**parts, "versions": recipe.versions()}.items()}
     return xr.Dataset(values, {"seed": seed, "rounds": times}, recipe.abridged(texts))
-
-
-def _nonzero(x: Floats) -> tuple[Any, Floats]:
-    """Where the entries of the last axis are that are not 0, and those; rows with fewer than others have some zeros."""
-    place = np.argsort(x == 0, axis=-1, kind="stable")[..., : max(1, (x != 0).sum(axis=-1).max())]
-    return np.ascontiguousarray(place), np.take_along_axis(x, place, axis=-1)
-
-
-def _laws(worlds: Worlds) -> tuple[Any, ...]:
-    """The first of the rules of `run_rounds`."""
-    successor, chance = _nonzero(worlds.P)
-    reward = np.take_along_axis(worlds.r, successor, axis=3)
-    return successor, _thresholds(chance), reward, worlds.terminal, _thresholds(worlds.initial)
-
-
-def _thresholds(law: Floats) -> Floats:
-    """The chance of an entry or one before it; 2 from the last possible one on, so that one is always found."""
-    possible = np.cumsum(law > 0, axis=-1)
-    return np.where(possible == possible[..., -1:], 2.0, np.cumsum(law, axis=-1))
 
 
 def _first_pairs(seeds: Any, begin: Floats, pi: Floats) -> Any:
@@ -138,13 +122,19 @@ def _first_pairs(seeds: Any, begin: Floats, pi: Floats) -> Any:
     agents = np.arange(len(begin), dtype=np.uint64)
     u = np.stack([block(seed, agents, START, 0)[:2] for seed in seeds])[..., None] * UNIT  # (R, 2, N, 1)
     s = (u[:, 0] >= begin).sum(axis=2)
-    return np.stack([s, (u[:, 1] >= _thresholds(pi)[s]).sum(axis=2)], axis=2)
+    return np.stack([s, (u[:, 1] >= thresholds(pi)[s]).sum(axis=2)], axis=2)
 
 
-def arguments(result: xr.Dataset) -> dict[str, Any]:
-    """What `fl.sarsa` was called with: fl.sarsa(**fl.control.arguments(r)) has the bits of r again."""
+def arguments(result: xr.Dataset, worlds: Worlds | None = None) -> dict[str, Any]:
+    """What `fl.sarsa` was called with: fl.sarsa(**fl.control.arguments(r)) has the bits of r again.
+
+    worlds : needed where they are larger than 16 MiB, for then a result does not hold them
+    """
     stored = {name: recipe.value(result.attrs[name]) for name in ("worlds", "method", "arguments")}
     method = METHODS[stored["method"].pop("name").lower()](**stored["method"])
-    worlds = object.__new__(Worlds)
-    worlds.__setstate__(stored["worlds"])  # laws that are normalised twice may differ in a last bit
+    if worlds is None:
+        if stored["worlds"] is None:
+            raise ArgumentError("worlds must be passed, for they are too large to be held in a result; got None")
+        worlds = object.__new__(Worlds)
+        worlds.__setstate__(stored["worlds"])  # laws that are normalised twice may differ in a last bit
     return {"worlds": worlds, "method": method, **stored["arguments"]}

@@ -12,7 +12,7 @@ from ..checks import Floats
 from ..errors import PrecisionError
 from ..problems import Problem, from_chains
 from ..problems.arguments import agents as agents_of
-from ..value_objects import Displayed, ReadOnly
+from ..value_objects import Displayed, ReadOnly, frozen_property
 
 MOST_ITERATIONS = 500
 LEAST_SHARE = 1 / 16  # of the way to the next solution, that an iteration goes
@@ -54,10 +54,31 @@ class Worlds(Displayed, ReadOnly):
         checks.refuse(over & (law > 0), law, "initial must be 0 in terminal states")
         each = np.eye(S * A)[:, np.repeat(~over, A)].reshape(S, A, -1) if self.features is None else self.features
         phi, w = checks.array("features", each, (S, A, "d")), agents_of(N, None, self.weights)[1]
-        rewards, begin = r if deep else np.repeat(r[..., None], S, axis=3), np.broadcast_to(law, (N, S)).copy()
+        rewards = r if deep else np.broadcast_to(r[..., None].copy(), P.shape)
+        begin = np.broadcast_to(law, (N, S)).copy()
         for f, value in zip(fields(self), (P, rewards, gamma, over, begin, phi, w), strict=True):
             object.__setattr__(self, f.name, value)
         super().__post_init__()
+
+    @frozen_property
+    def tables(self) -> tuple[Any, ...]:
+        """The first of the rules of `sarsa_steps.run_rounds`: without what never happens, and features that are 0."""
+        successor, chance = _nonzero(self.P)
+        reward = np.take_along_axis(self.r, successor, axis=3)
+        laws = successor, thresholds(chance), reward, self.terminal, thresholds(self.initial)
+        return *laws, *_nonzero(self.features)
+
+
+def _nonzero(x: Floats) -> tuple[Any, Floats]:
+    """Where the entries of the last axis are that are not 0, and those; rows with fewer than others have some zeros."""
+    place = np.argsort(x == 0, axis=-1, kind="stable")[..., : max(1, (x != 0).sum(axis=-1).max())]
+    return np.ascontiguousarray(place), np.take_along_axis(x, place, axis=-1)
+
+
+def thresholds(law: Floats) -> Floats:
+    """The chance of an entry or one before it; 2 from the last possible one on, so that one is always found."""
+    possible = np.cumsum(law > 0, axis=-1)
+    return np.where(possible == possible[..., -1:], 2.0, np.cumsum(law, axis=-1))
 
 
 def garnet(
