@@ -144,8 +144,9 @@ def _draw_curves(axes, curves, named):
         hue, line = theme.METHODS[method.__name__], theme.DASHED if method is fl.SCAFFLSA else "-"
         axes.plot(samples / 1000, error, color=hue, alpha=shades[H], linestyle=line, linewidth=1.2)
         if named and LOCAL_STEPS[-1] == H:
-            end = samples[-1] / 1000, error[-1]
-            axes.annotate(method.__name__, end, (0, 6), textcoords="offset points", color=hue, ha="right")
+            k = int(0.4 * len(samples))
+            place = samples[k] / 1000, error[k]
+            axes.annotate(method.__name__, place, (4, 3), textcoords="offset points", color=hue)
     axes.set(yscale="log", xlabel="thousand steps of an agent")
 
 

@@ -103,15 +103,17 @@ def run_rounds(rules, weights, runs, schedule, H, first, low, high):
                     hats[c, j] = theta[j]
                 of, acting = (seeds[i], c, (first + t) * H, H, schedule[0, t]), theta if rules[-1] else hats[c]
                 _local_steps(rules, of, at[i, c], tally[i], hats[c], acting, xi[c], q[i])
-            finite = True
             for j in range(d):
                 theta[j] = 0.0
-                for c in range(N):
-                    theta[j] += weights[c] * hats[c, j]
+            for c in range(N):
+                w = weights[c]
+                for j in range(d):
+                    theta[j] += w * hats[c, j]
+            finite, gain = True, schedule[1, t]
+            for j in range(d):
                 finite &= np.isfinite(theta[j])
-            if schedule[1, t] > 0:
-                for c in range(N):
-                    for j in range(d):
-                        xi[c, j] += schedule[1, t] * (theta[j] - hats[c, j])  # keeps sum_c w_c xi_c = 0
+            for c in range(N if gain > 0 else 0):
+                for j in range(d):
+                    xi[c, j] += gain * (theta[j] - hats[c, j])  # keeps sum_c w_c xi_c = 0
             if not finite:
                 diverged_at[i] = first + t + 1
