@@ -216,7 +216,7 @@ def test_the_stationary_mean_tends_to_the_fixed_point_as_steps_get_smaller(impro
     star = fl.control.solve(worlds, 0.3)[0].theta_star
     gaps = []
     for eta, rounds in ((0.4, 20_000), (0.1, 40_000)):
-        method, record = fl.SCAFFLSA(eta, 10), range(rounds // 10, rounds, 20)
+        method, record = fl.SCAFFLSA(eta, 10), range(rounds // 10, rounds, 100)
         r = fl.sarsa(worlds, method, rounds, seeds, 0.3, improvement=improvement, theta_0=star, record=record)
         each = r["theta"].mean("rounds").values - star
         gaps.append((np.linalg.norm(each.mean(axis=0)), np.linalg.norm(each.std(axis=0, ddof=1) / np.sqrt(seeds))))
