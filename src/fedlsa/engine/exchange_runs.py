@@ -8,6 +8,7 @@ import numpy as np
 from numba import typeof
 from numpy.typing import NDArray
 
+from .. import checks
 from ..errors import ArgumentError
 from ..problems import Dense
 from ..sampling import Markov, Replay
@@ -157,8 +158,9 @@ def exchange_tasks(job: Job, threads: int) -> list[ExchangeTask]:
     if job.sampling.order is not None:
         rule = f"sampling must have no order of its own for {type(job.algorithm).__name__}, which declares an exchange"
         raise ArgumentError(f"{rule}, but with engine='reference'; got {job.sampling}")
-    S, tables = len(job.seeds), observations_of(job)
-    numbers = RoundNumbers(job.algorithm, job.problem, job.exchange)
+    S, tables, p = len(job.seeds), observations_of(job), job.problem
+    checks.memory("seeds", S, 8 * p.n_agents * p.dim * (len(job.exchange.vectors) + 3), "the vectors of all agents")
+    numbers = RoundNumbers(job.algorithm, p, job.exchange)
     n = min(S, max(TASKS_PER_THREAD * threads, int(job.updates_per_round * job.problem.dim // SEGMENT_UPDATES)))
     parts = [job.of_seeds(slice(S * i // n, S * (i + 1) // n)) for i in range(n)]
     return [ExchangeTask(part, tables, numbers) for part in parts]
