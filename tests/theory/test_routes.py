@@ -37,6 +37,7 @@ def rows(result, route, method, sampling):
         ("round by round", TWO, fl.SCAFFLSA(10.0, 2), 200, fl.IID()),  # without a limit
         ("round by round", ONE_OUTCOME, fl.SCAFFLSA(0.1, 2), 200, fl.IID()),
         ("round by round", TWO, fl.Scaffnew(fl.PowerStep(0.1, 0.5), 0.5), 200, fl.IID()),
+        ("joint law, round by round", TWO, fl.SCAFFLSA(0.1, 2, average_after=3), 9, fl.IID()),
         ("states of chains", TWO, fl.SCAFFLSA(0.1, 2), 3, fl.Markov()),
         ("pairs of agents", SIX, fl.FedLSA(0.1, 2), 3, fl.Markov()),
     ],
@@ -63,7 +64,9 @@ def test_a_limit_names_the_first_route_that_suits_it(route, problem, a):
 
 
 def test_the_table_of_routes_names_all_limits_and_routines_that_exist():
-    assert {*stationarity.ROUTES, "linear system", "means"} == {r["route"] for r in TABLE if r["result"] == "limit"}
+    assert {*stationarity.ROUTES, "linear system", "means", "joint law"} == {
+        r["route"] for r in TABLE if r["result"] == "limit"
+    }
     for row in TABLE:
         module, _, name = f"fedlsa.{row['routine'].strip('`')}".rpartition(".")
         whole, _, owner = module.rpartition(".")
