@@ -116,7 +116,9 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(
+    "name", ["HC3", "classical, sites count the same", "categories, ridge, CR3", "own intercepts, CR3"]
+)
 def test_partitions_give_the_numbers_of_one_machine(name):
     (task, options), whole = FITS[name], table()
     expected = fl.fit(whole, task, site="site", plan=False, **options)
@@ -160,11 +162,11 @@ def test_ids_and_levels_are_the_same_whatever_a_partition_makes_of_their_type():
     same = same.astype({"site": float, "patient": int, "b": float, "year": int}).astype({"site": int})
     expected = fl.fit(same, task, site="site", cluster="patient", plan=False)
     assert expected.levels["k"] == ("p", "q", "r", "rare")
-    for order in (slice(None), slice(None, None, -1)):
-        given = make_frame([*parts[:3], lost, *parts[4:]][order])
-        assert_same(fl.fit(given, task, site="site", cluster="patient", plan=False), expected)
+    given = make_frame([lost, *parts[:3], *parts[4:]])
+    assert_same(fl.fit(given, task, site="site", cluster="patient", plan=False), expected)
 
 
+@pytest.mark.long
 def test_a_level_that_rows_without_a_value_alone_have_is_none():
     whole = table()
     whole.loc[whole.k == "rare", "b"] = np.nan

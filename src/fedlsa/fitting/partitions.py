@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,34 +68,32 @@ class PartitionSums:
 
     names: Sequence[str] = ()
     each: dict[Any, NDArray[Any]] = field(default_factory=dict)
-    moments: SiteSums | None = None
+    moments: SiteSums = field(default_factory=lambda: SiteSums(()))
     pairs: tuple[Codes, list[Any], Floats] | None = None
     total: Any = 0.0
     levels: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
     refused: FedLSAError | None = None
 
 
-def add_up(parts: Sequence[PartitionSums]) -> PartitionSums:
-    """The sums over the rows of all these partitions."""
-    names = tuple(dict.fromkeys(name for part in parts for name in part.names))
+def add_up(parts: Sequence[PartitionSums], names: Sequence[str] = ()) -> PartitionSums:
+    """The sums over the rows of all these partitions; names : sites that come first, in this order."""
+    names = tuple(dict.fromkeys([*names, *(name for part in parts for name in part.names)]))
     place = {name: c for c, name in enumerate(names)}
-    out, moments = PartitionSums(names), SiteSums(names)
-    clusters: ClusterSums | None = None
+    out, clusters = PartitionSums(names, moments=SiteSums(names)), list[ClusterSums]()
     for part in parts:
         if part.refused is not None:
             return part
         s = np.array([place[name] for name in part.names], np.int64)
         for key, values in part.each.items():
             out.each.setdefault(key, np.zeros((len(names), *values.shape[1:]), values.dtype))[s] += values
-        if part.moments is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # SiteSums.check says it in words
-                moments.add_sums(part.moments, s)
+        with np.errstate(over="ignore", invalid="ignore"):  # SiteSums.check says it in words
+            out.moments.add_sums(part.moments, s)
         if part.pairs is not None:
-            clusters = clusters or ClusterSums(part.pairs[2].shape[1], by_site=False)
-            clusters.add_pairs(s[part.pairs[0]], *part.pairs[1:])
+            clusters = clusters or [ClusterSums(part.pairs[2].shape[1], by_site=False)]
+            clusters[0].add_pairs(s[part.pairs[0]], *part.pairs[1:])
         out.total = out.total + part.total
         out.levels |= part.levels
-    out.moments, out.pairs = moments, None if clusters is None else clusters.pairs(0)
+    out.pairs = clusters[0].pairs(0) if clusters else None
     return out
 
 
@@ -139,12 +138,9 @@ def find_levels(table: DataTable, task: Task, columns: Columns) -> PartitionSums
 def find_moments(table: DataTable, task: Task, columns: Columns) -> PartitionSums:
     """The moments of features and target in a partition, and what is missing."""
     moments, missing = SiteSums(table.sites), MissingInPart(table.sites)
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            for x, p in read_observations(table, task, columns, missing):
-                moments.add(x[:, : x.shape[1] - task.intercept], p)
-    except MissingValuesError:  # which names those of all partitions in the end
-        moments = SiteSums(table.sites)
+    with np.errstate(over="ignore", invalid="ignore"), suppress(MissingValuesError):  # all partitions count theirs
+        for x, p in read_observations(table, task, columns, missing):
+            moments.add(x[:, : x.shape[1] - task.intercept], p)
     each = {"rows": missing.rows, "incomplete": missing.incomplete}
     return PartitionSums(table.sites, each | {(c,): counts for c, (counts, _) in missing.columns.items()}, moments)
 
@@ -239,17 +235,14 @@ class PartitionedData(PooledData):
     def scores(self, what: str, report: FitProgress, at: ScoresAt, watching: Any = None) -> list[ScorePass]:
         """The sites' scores at the solution of all, in one pass over the partitions."""
         report(what, 0, len(self.names))
-        (of, systems, weights), place = at, {name: c for c, name in enumerate(self.names)}
-        out = ScorePass(of, 0, systems, weights)
-        run = self.scale, self.centres
-        found = self.source.add_up(find_scores, self.task, self.columns, run, place, at)
-        s = np.array([place[name] for name in found.names], np.int64)
+        (of, systems, weights), run = at, (self.scale, self.centres)
+        place, out = {name: c for c, name in enumerate(self.names)}, ScorePass(of, 0, systems, weights)
+        found = add_up([self.source.add_up(find_scores, self.task, self.columns, run, place, at)], self.names)
         for own, sums in enumerate((out.sums, out.own_sums)):
-            for name in SCORES:
-                getattr(sums, name)[s] = found.each[own, name]
-            sums.leverage_one = dict.fromkeys(s[found.each[own, "leverage one"] > 0].tolist(), 0)
+            vars(sums).update({name: found.each[own, name] for name in SCORES})
+            sums.leverage_one = dict.fromkeys(np.flatnonzero(found.each[own, "leverage one"]).tolist(), 0)
         if out.clusters is not None and found.pairs is not None:
-            out.clusters.add_pairs(s[found.pairs[0]], *found.pairs[1:])
+            out.clusters.add_pairs(*found.pairs)
         (out.shares, out.log_weights), out.residuals.summed = found.total[:2].tolist(), found.total[2:]
         gap = out.sums.products / systems.mass[:, None] + of.penalty * of.theta - (systems.A @ of.theta - systems.b)
         size = abs(systems.A) @ abs(of.theta) + abs(systems.b)
@@ -290,19 +283,17 @@ def read_partitions(
     for text in design.cautions if design is not None else ():
         warn(text)
     found = source.add_up(find_moments, task, columns)
-    names, place = sites_by_label({name: name for name in found.names})
-    if not names or found.moments is None:
+    if not found.names:
         raise SiteDataError(f"{table.name} must have at least one row; it has none")
-    s, missing, sums = np.array([place[name] for name in found.names]), MissingRows(names), SiteSums(names)
-    missing.rows[s], missing.incomplete[s] = found.each.pop("rows"), found.each.pop("incomplete")
-    for (column,), counts in found.each.items():
-        missing.columns[column] = counts[np.argsort(s)], np.zeros_like(counts)  # where they stand is not known
+    names, _ = sites_by_label({name: name for name in found.names})
+    found, missing = add_up([found], names), MissingRows(names)
+    missing.rows, missing.incomplete = found.each.pop("rows"), found.each.pop("incomplete")
+    missing.columns = {c: (counts, np.zeros_like(counts)) for (c,), counts in found.each.items()}  # nobody knows where
     if missing.incomplete.any() and task.missing != "drop":
         raise SiteDataError(missing.text(LEAVE_OUT))
     missing.refuse_lost_sites(slice(0, None))
-    sums.add_sums(found.moments, s)
-    sums.check()
-    sums = SiteSums.joined([sums], columns.row_weights)
+    found.moments.check()
+    sums = SiteSums.joined([found.moments], columns.row_weights)
     more: dict[str, Any] = {"groups": (), "kept": False, "logs": (), "source": source}
     out = pooled(PartitionedData, task, weight, columns, sums, missing, **more)
     report("reading", 1, 1)
