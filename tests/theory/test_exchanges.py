@@ -313,3 +313,16 @@ def test_plans_reach_their_target_and_say_what_is_sent(name):
         assert plan.rounds <= 1.1 * fl.plan(p, 0.2, method="fedlsa").rounds + 1
     with pytest.raises(fl.errors.ArgumentError, match="at most 400 numbers for a plan of Declared; got"):
         fl.plan(fl.problems.garnet(agents=60), 0.2, method=a)
+
+
+def test_noise_does_not_depend_on_where_theta_star_is():
+    """Memories of theta are centred at 0: the square of a far theta_star would drown small noise."""
+    rng = np.random.default_rng(0)
+    A, e = np.eye(2) + 0.3 * rng.standard_normal((2, 2, 2)), 2.0**-20 * rng.standard_normal((2, 2))
+    tables = lambda s: [([0.5, 0.5], [M, M], [M @ s + x, M @ s - x]) for M, x in zip(A, e, strict=True)]  # noqa: E731
+    near, far = (fl.problems.from_observations(tables(np.full(2, s))) for s in (0.0, 1024.0))
+    for a in (fl.Delayed(0.1, 2, (0.5, 0.3, 0.2)), fl.Buffered(0.1, 2, participants=1)):
+        limits = [fl.theory.stationary(p, a).covariance for p in (near, far)]
+        np.testing.assert_allclose(*limits, rtol=1e-4)
+    curves = [fl.theory.exact(p, fl.Delayed(0.1, 2), rounds=80, theta_0=p.theta_star)["noise"] for p in (near, far)]
+    np.testing.assert_allclose(*(c[-1] for c in curves), rtol=1e-4)

@@ -278,37 +278,36 @@ class ExchangeRound:
 
     def _private_noise(self, C: Floats, v: Floats | None, unit: float) -> Floats:
         """(N, (l + q) d, same): what an agent alone adds to what it brings."""
-        d, second = self.d, self._second(C, v)
+        d, seen = self.d, self._seen(C, v)
         z, added = np.zeros((self.N, 2 * d, 2 * d)), 0.0 if v is None else self.law.noise
         z[:, d:, d:] = unit * np.eye(d)
         for p, each, lifted in zip(self.chosen, self.z, self.lifted, strict=True):
-            steps = self.noise @ svec(lifted @ second @ lifted.swapaxes(1, 2))[..., None]
+            steps = self.noise @ svec(_squares(lifted, seen))[..., None]
             z[:, d:, d:] += p[:, None, None] * smat(steps[..., 0], d)
             if len(self.z) > 1:
-                off = each - self.z_mean
-                z += p[:, None, None] * (off @ second @ off.swapaxes(1, 2))
+                z += p[:, None, None] * _squares(each - self.z_mean, seen)
         out = np.zeros((self.N, (2 + self.q) * d, (2 + self.q) * d))
         out[:, : 2 * d, : 2 * d] = z
         for i, message in enumerate(self.messages):
             w, noise = message[..., : self.seen], message[..., self.seen : self.seen + 2 * d]
-            sent = w @ second @ w.swapaxes(1, 2) + noise @ z @ noise.swapaxes(1, 2)
+            sent = _squares(w, seen) + noise @ z @ noise.swapaxes(1, 2)
             part = slice((2 + i) * d, (3 + i) * d)
             out[:, part, part] = (self.law.second - self.law.mean**2) * sent + added * np.eye(d)
         return self.private @ out @ self.private.swapaxes(1, 2)
 
-    def _second(self, C: Floats, v: Floats | None) -> Floats:
-        """E[w w^T] of each agent : (N, seen, seen)."""
+    def _seen(self, C: Floats, v: Floats | None) -> tuple[Floats, Floats]:
+        """Mean and covariance of what each agent sees, w : (N, seen), (N, seen, seen)."""
         K, n, own = self.k * self.d, self.seen, self.l * self.d
         w, at = np.zeros((self.N, n)), np.arange(self.N)
         if v is not None:
             w[:, :K], w[:, K:-1], w[:, -1] = v[:K], v[K:].reshape(self.N, own), 1
-        out = w[:, :, None] * w[:, None]
-        out[:, :K, :K] += C[:K, :K]
+        out = np.zeros((self.N, n, n))
+        out[:, :K, :K] = C[:K, :K]
         across = C[:K, K:].reshape(K, self.N, own).swapaxes(0, 1)
-        out[:, :K, K:-1] += across
-        out[:, K:-1, :K] += across.swapaxes(1, 2)
-        out[:, K:-1, K:-1] += C[K:, K:].reshape(self.N, own, self.N, own)[at, :, at]
-        return out
+        out[:, :K, K:-1] = across
+        out[:, K:-1, :K] = across.swapaxes(1, 2)
+        out[:, K:-1, K:-1] = C[K:, K:].reshape(self.N, own, self.N, own)[at, :, at]
+        return w, out
 
     def start(self, u: Floats, x: Floats, theta_star: Floats, xi_star: Floats) -> Floats:
         """The state of a run that begins at theta_star + u : (d,) and xi_star + x : (N, d)."""
@@ -320,3 +319,10 @@ class ExchangeRound:
 
         server, agents = [memory(name)[0] for name in e.server], [memory(name) for name in e.agent]
         return np.concatenate([u, *server, np.stack([x, *agents], axis=1).ravel()])
+
+
+def _squares(maps: Floats, seen: tuple[Floats, Floats]) -> Floats:
+    """E[(map w)(map w)^T] of each agent. The mean goes through first: what cancels in it is not squared before."""
+    w, C = seen
+    far = (maps @ w[..., None])[..., 0]
+    return far[:, :, None] * far[:, None] + maps @ C @ maps.swapaxes(1, 2)
