@@ -227,6 +227,8 @@ def calls():
                                "reference", 1, None),
         "runs": lambda: call(results.runs, fl.sweep(p, fl.FedLSA, step_size=[0.1], local_steps=1, rounds=2, seeds=1,
                                                     engine="reference")),
+        "sarsa": lambda: call(fl.sarsa, fl.control.garnet(2, 3, 2), fl.SCAFFLSA(0.1, 3), 4, 2, 1.0, None, "step", None,
+                              np.zeros(6), 3, 1),
         "garnet": lambda: call(fl.problems.garnet, 3, 5, 2, 2, 2, 0.9, True, 0.02, "paper", 1, **no),
         "ring": lambda: call(fl.problems.ring, 3, 1.0, 0.1, 0, weights=None),
         "make": lambda: call(fl.problems.make, "ring", agents=3, spread=1.0, noise=0.1, seed=0, weights=None),

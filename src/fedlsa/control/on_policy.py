@@ -130,6 +130,8 @@ def arguments(result: xr.Dataset, worlds: Worlds | None = None) -> dict[str, Any
 
     worlds : needed where they are larger than 16 MiB, for then a result does not hold them
     """
+    if "worlds" not in getattr(result, "attrs", {}):
+        raise ArgumentError(f"result must be one of fl.sarsa; got {checks.show(result)}")
     stored = {name: recipe.value(result.attrs[name]) for name in ("worlds", "method", "arguments")}
     method = METHODS[stored["method"].pop("name").lower()](**stored["method"])
     if worlds is None:

@@ -147,6 +147,7 @@ def solve(
     (True, 6.8418)
     """
     checks.instance("worlds", worlds, Worlds, "made by fl.control")
+    checks.real("tol", tol, above=0)
     policy, theta, goes, before = check_policy(temperature, epsilon), np.zeros(worlds.features.shape[2]), 1.0, np.inf
     for _ in range(MOST_ITERATIONS):
         problem = _evaluation(worlds, probabilities(worlds.features @ theta, *policy))
