@@ -289,7 +289,7 @@ def test_worlds_that_are_none_are_refused(change, message):
 
 
 def test_what_is_no_result_or_no_tolerance_is_refused():
-    with pytest.raises(fl.errors.ArgumentError, match="result must be one of fl.sarsa; got 3"):
+    with pytest.raises(fl.errors.ArgumentError, match=r"result must be one of fl\.sarsa; got 3"):
         fl.control.arguments(3)
     with pytest.raises(fl.errors.ArgumentTypeError, match="tol must be a finite number above 0; got None"):
         fl.control.solve(fl.control.garnet(2), tol=None)
