@@ -153,7 +153,9 @@ SAMPLINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name == "frequencies" else name for name in SAMPLINGS]
+)
 def test_a_wrong_sampling_fails(name, monkeypatch):
     monkeypatch.setitem(globals(), "COUNTER", count(1))
     report = fl.check_sampling(SAMPLINGS[name], only=[name])

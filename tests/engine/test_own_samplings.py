@@ -62,7 +62,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("engine", ["cpu", "reference"])
+@pytest.mark.parametrize("engine", [pytest.param("cpu", marks=pytest.mark.long), "reference"])
 @pytest.mark.parametrize(("members", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
 def test_what_a_sampling_must_not_say_is_refused(engine, members, message):
     with pytest.raises((ArgumentError, ArgumentTypeError), match=f"^{message}"):

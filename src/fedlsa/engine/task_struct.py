@@ -182,7 +182,6 @@ FIELDS = {
     "apply_hook": int64,
     "estimate": int64,  # 0: theta itself is what the method gives
     "hook": int64,  # address of the method's own server step; 0: none
-    "order": int64,  # of the kernel of a sampling's own order, engine/hooks.py
     "dim": int64,
     "D": int64,  # dim padded
     "seeds": int64,
@@ -219,8 +218,6 @@ FIELDS = {
     "minus_discount": (REAL,),  # (1,)
     "zeros": (REAL,),  # (PIECE,)
     "drawn": (uint32,),  # (room, stride), when drawing ahead: the outcomes of all groups, step by step
-    "longest": int64,  # of the passes of an order: rows of the longest table + 1
-    "orders": (int64,),  # (chains, longest): the number of each chain's pass + 1, below 0 where it failed, and its rows
     "cursors": (int64,),  # (3,): which of them are left, from and up to; how many rounds are recorded
     # chains
     "start": (int64,),  # (P,): where the row of its seed begins in theta
@@ -248,6 +245,10 @@ FIELDS = {
     # [0] members that have done their share, [MEMBER] rounds that are served, [MEMBER (m + 2)] rounds in which member m
     # has begun the group that the next one ends
     "counters": (int64,),
+    # a sampling's own order
+    "order": int64,  # address of its kernel, engine/hooks.py
+    "longest": int64,  # of the passes of an order: rows of the longest table + 1
+    "orders": (int64,),  # (chains, longest): the number of each chain's pass + 1, below 0 where it failed, and its rows
 }
 
 task_at = struct_reader(FIELDS)
