@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .conformance import check_problem as check_problem
     from .conformance import check_sampling as check_sampling
     from .control import sarsa as sarsa
+    from .engine import bootstrap as bootstrap
     from .engine import resume as resume
     from .engine import simulate as simulate
     from .engine import simulate_grid as simulate_grid

@@ -6,6 +6,7 @@ from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
     from .jobs import ENGINES as ENGINES
+    from .multiplier_bootstrap import bootstrap as bootstrap
     from .simulation import resume as resume
     from .simulation import simulate as simulate
     from .simulation import simulate_grid as simulate_grid

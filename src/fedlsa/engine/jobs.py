@@ -204,7 +204,7 @@ class RunOptions:
     progress: Any = None  # here a function or None
 
     def __post_init__(self) -> None:
-        seeds = _seed_list(self.seeds)
+        seeds = seed_list(self.seeds)
         checks.choice("engine", self.engine, ENGINES)
         checks.choice("dtype", self.dtype, ("float64", "float32"))
         checks.instance("sampling", self.sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")
@@ -219,7 +219,7 @@ class RunOptions:
             object.__setattr__(self, name, value)
 
 
-def _seed_list(seeds: Any) -> list[int]:
+def seed_list(seeds: Any) -> list[int]:
     """The seeds behind a count or an iterable, checked."""
     if checks.is_sequence(seeds):
         listed = checks.entries("seeds", seeds, "a count or a sequence of integers")
