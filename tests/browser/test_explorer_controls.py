@@ -213,3 +213,23 @@ def test_when_the_program_is_gone_the_page_says_so_keeps_the_move_and_sends_it_w
     wide_page.page.context.set_offline(False)
     wide_page.answers(replace(s, local_steps=50))
     wide_page.until(lambda: "does not answer" not in wide_page.words(), "all is well")
+
+
+def test_one_more_method_is_shown_beside_the_three_and_goes_again(wide_page):
+    s = replace(PageSettings(), rounds=20)
+    wide_page.go(s).answers(s)
+    for name, label in (
+        ("Delayed", "late by up to two rounds"),
+        ("FedProx", "FedProx: local steps pulled back, by 0.1"),
+    ):
+        wide_page.page.get_by_label("beside them").select_option(label=label)
+        wide_page.until(lambda name=name: name in wide_page.drawn(), f"{name} is drawn")
+        tint = "name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`)"
+        assert wide_page.page.evaluate(tint, name) == wide_page.page.evaluate(tint, "other")
+        wide_page.page.get_by_text(f"{name} (").first.wait_for()
+        assert len(wide_page.drawn()) == 4
+    assert "beside=fedprox" in wide_page.page.url
+    wide_page.page.get_by_label("beside them").select_option(label="no other")
+    wide_page.until(lambda: len(wide_page.drawn()) == 3, "three methods")
+    wide_page.answers(s)
+    assert "beside" not in wide_page.page.url

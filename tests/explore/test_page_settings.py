@@ -15,13 +15,14 @@ OTHERS = {
     "target": "température & more?=#%", "state": "s_", "next_state": "next s", "weight": "samples", "step_size": 1e-3,
     "local_steps": 333, "probability": 1 / 3, "rounds": 1234, "sampling": "markov", "thin": 4, "seeds": 3,
     "x": "bytes", "scale": "log", "epsilon": 0.037, "round": 9, "columns": "a b,C(région)", "missing": "drop",
-    "moves": "2:0.5,-1;4:0.0,0.25",
+    "moves": "2:0.5,-1;4:0.0,0.25", "beside": "late",
 }  # fmt: skip
 WRONG = {
     "problem": "granet", "agents": "0", "noise": "-1", "preset": "mine", "heterogeneous": "true", "perturbation": "nan",
     "discount": "1", "features": "17", "seed": "-1", "spread": "1.5", "task": "values", "weight": "rows",
     "step_size": "0", "local_steps": "1.5", "probability": "0", "rounds": "100001", "sampling": "replay", "thin": "x",
     "seeds": "", "x": "uploads", "scale": "linlog", "epsilon": "inf", "round": "-1", "missing": "keep", "moves": "0:1",
+    "beside": "Delayed",
 }  # fmt: skip
 
 

@@ -75,6 +75,10 @@ class Question:
         defaults = {name: SETTINGS[name].default for name in names}
         return replace(self, settings=replace(self.settings, **defaults))
 
+    def about(self, name: str) -> Question:
+        """The same for one method, whose answer does not depend on what is shown beside it."""
+        return self.without("beside") if name in METHODS and self.settings.beside != "none" else self
+
     def problem(self) -> Problem:
         return call(self.settings, self.files).problem()
 
@@ -126,7 +130,7 @@ def curve(q: Question, name: str) -> Curve:
     from ..theory.exact_curves import exact_record
 
     s, p = q.settings, q.problem()
-    m = s.method(name)
+    m = s.method(name, p.n_agents)
     if s.sampling == "markov":
         if p.chain is None:
             raise ArgumentError("observations must be independent for sites without a trajectory; got trajectories")
@@ -151,22 +155,27 @@ class Floor:
 
 def floor(q: Question, name: str) -> Floor:
     """The error of a method that more rounds do not remove (fl.theory.stationary)."""
-    found = theory.stationary(q.problem(), q.settings.method(name))
+    p = q.problem()
+    found = theory.stationary(p, q.settings.method(name, p.n_agents))
     return Floor(found.drift, found.noise)
 
 
 def limit(q: Question, name: str) -> float:
     """The step size below which the second moments of a method stay bounded, to two digits."""
-    return theory.stability_limit(q.problem(), q.settings.method(name), tolerance=DIGITS)
+    p = q.problem()
+    return theory.stability_limit(p, q.settings.method(name, p.n_agents), tolerance=DIGITS)
 
 
-def simulations(q: Question, names: Sequence[str] = METHODS, progress: Progress | None = None) -> list[xr.Dataset]:
-    """The seeds of methods, at the rounds of their curves; progress : called with updates done and in all."""
-    s = q.settings
+def simulations(q: Question, names: Sequence[str] = (), progress: Progress | None = None) -> list[xr.Dataset]:
+    """The seeds of methods, by default of all, at the rounds of their curves.
+
+    progress : called with updates done and in all
+    """
+    s, p = q.settings, q.problem()
     how: dict[str, Any] = {"sampling": s.order(), "record": s.record(), "progress": progress}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FedLSAWarning)  # runs that diverge: the page says so itself
-        return engine.simulate_grid(q.problem(), [s.method(n) for n in names], s.rounds, s.seeds, **how)
+        return engine.simulate_grid(p, [s.method(n, p.n_agents) for n in names or s.shown()], s.rounds, s.seeds, **how)
 
 
 def agents(q: Question) -> bytes:
@@ -260,20 +269,31 @@ def fit_table(q: Question) -> str:
 def plan(q: Question, epsilon: float, name: str) -> theory.Plan | str:
     """The cheapest run of a method that reaches the accuracy, or why there is none."""
     try:
-        return theory.plan(q.problem(), epsilon, method=name.lower())
+        return theory.plan(q.problem(), epsilon, method=_planned(q, name))
     except ArgumentError as error:
         return str(error)
 
 
 def trade_off(q: Question, epsilon: float, name: str) -> list[theory.Plan]:
     """Its plans with fewer and with more observations per agent."""
-    return theory.trade_off(q.problem(), epsilon, name.lower())
+    return theory.trade_off(q.problem(), epsilon, _planned(q, name))
+
+
+def _planned(q: Question, name: str) -> Any:
+    """The method of which a plan finds step size and local steps."""
+    return name.lower() if name in METHODS else q.settings.method(name, q.problem().n_agents)
+
+
+def order(q: Question) -> tuple[str, ...]:
+    """What `questions` are about, one by one."""
+    return *ORDER, *q.settings.shown()[len(METHODS) :]
 
 
 def questions(q: Question) -> list[Computation]:
-    """What the pictures of a question need, in ORDER."""
+    """What the pictures of a question need, in `order`."""
     asked = q.without("seeds") if q.settings.sampling == "iid" else q
-    return [(agents, (q.without("seeds", "scale", "probability"),)), *((curve, (asked, name)) for name in ORDER[1:])]
+    first = (agents, (q.without("seeds", "scale", "probability", "beside"),))
+    return [first, *((curve, (asked.about(name), name)) for name in order(q)[1:])]
 
 
 def next_steps(q: Question, moved: str = "", before: str = "") -> list[Question]:
@@ -296,7 +316,7 @@ def plan_question(q: Question) -> Question:
 
 def map_question(q: Question) -> Question:
     """What the map depends on: the problem and the rounds. It is made for independent observations."""
-    return q.without("step_size", "local_steps", "probability", "seeds", "scale", "sampling", "thin")
+    return q.without("step_size", "local_steps", "probability", "seeds", "scale", "sampling", "thin", "beside")
 
 
 def fit_question(q: Question) -> Question:

@@ -38,9 +38,10 @@ from ..pages.web_server import (
     Shown,
 )
 from . import answers, take
-from .answers import MAP_STEPS, ORDER, Question
+from .answers import MAP_STEPS, Question
 from .page_settings import (
     AXES,
+    BESIDE,
     METHODS,
     OF_PROBLEM,
     PROBLEMS,
@@ -134,6 +135,7 @@ def about() -> dict[str, Any]:
     }
     places = {"columns": answers.STEP_SIZES, "rows": sorted(MAP_STEPS, reverse=True)}
     told = {"settings": settings, "problems": problems, "methods": METHODS, "map": places}
+    told |= {"others": [kind.__name__ for _, kind, _ in BESIDE.values()]}
     return told | {"upload_bytes": MAX_UPLOAD_BYTES}
 
 
@@ -227,7 +229,9 @@ class ExplorerPage:
         with self._ask(asked, "curves", answers.questions(q), pause=TOGETHER) as found:
             for a in found:
                 if a.kind in ("done", "failed"):
-                    known = known.with_answer(ORDER[a.index], a.value if a.kind == "done" else in_words(a.value))
+                    known = known.with_answer(
+                        answers.order(q)[a.index], a.value if a.kind == "done" else in_words(a.value)
+                    )
                 begun = begun or a.kind == "pause" or known.complete
                 if begun and known is not drawn and a.kind != "idle":
                     yield known_line(known, drawn)
@@ -242,7 +246,7 @@ class ExplorerPage:
         if s.sampling != "iid" or not known.by_method:
             return
         of_floor, floors = q.without("rounds", "seeds", "scale"), dict[str, Any]()
-        with self._ask(asked, "limits", [(answers.floor, (of_floor, n)) for n in known.by_method]) as found:
+        with self._ask(asked, "limits", [(answers.floor, (of_floor.about(n), n)) for n in known.by_method]) as found:
             for a in found:
                 if a.kind == "done":
                     floors[list(known.by_method)[a.index]] = a.value
@@ -258,7 +262,7 @@ class ExplorerPage:
             yield from (b"" for _ in found)  # the pool remembers them
         yield from _rest(REST)
         of_limit = q.without("step_size", "rounds", "seeds", "scale")
-        calls = [(answers.limit, (of_limit, n)) for n in known.by_method]
+        calls = [(answers.limit, (of_limit.about(n), n)) for n in known.by_method]
         with self._ask(asked, "limits", calls, LONG_LANE, TOGETHER) as found:
             for a in found:
                 if a.kind in ("done", "failed"):
@@ -312,16 +316,16 @@ class ExplorerPage:
         from ..figures.lines import ChartRows
         from ..theory.planner import pareto_front
 
-        q, epsilon = answers.plan_question(q), q.page.epsilon
+        q, epsilon, names = answers.plan_question(q), q.page.epsilon, q.page.shown()
         plans, points = dict[str, Any](), list[Any]()
         head = f"{PROBLEMS[q.settings.problem]}, independent observations, RMSE ≤ {epsilon:g}"
         yield _line(busy="Looking for the cheapest run of each method …", head=head)
-        with self._ask(asked, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], LONG_LANE) as found:
+        with self._ask(asked, "plans", [(answers.plan, (q.about(n), epsilon, n)) for n in names], LONG_LANE) as found:
             for a in _listened(found):
                 if a is None:
                     yield b""
                     continue
-                name, told = METHODS[a.index], a.value
+                name, told = names[a.index], a.value
                 if isinstance(told, str):
                     yield _line(method=name, why=in_words(told))
                 else:
@@ -331,7 +335,9 @@ class ExplorerPage:
             yield _line(busy="")
             return
         yield _line(busy="Looking for the trade-off between rounds and observations …")
-        with self._ask(asked, "plans", [(answers.trade_off, (q, epsilon, n)) for n in plans], LONG_LANE) as found:
+        with self._ask(
+            asked, "plans", [(answers.trade_off, (q.about(n), epsilon, n)) for n in plans], LONG_LANE
+        ) as found:
             for a in _listened(found):
                 if a is not None and a.kind == "done":
                     points += a.value
@@ -342,7 +348,7 @@ class ExplorerPage:
                 else:
                     yield b""
         drawn = [*points, *plans.values()]
-        fronts = {n: pareto_front([p for p in drawn if type(p.algorithm).__name__ == n]) for n in METHODS}
+        fronts = {n: pareto_front([p for p in drawn if type(p.algorithm).__name__ == n]) for n in names}
         yield _line(busy="", marks=[[n, *_cells(p)] for n, front in fronts.items() for p in front])
 
     def _fit(self, asked: PageRequest, q: Question, sites: Sites) -> Lines:
@@ -374,7 +380,7 @@ class ExplorerPage:
             write = partial(take.write_agents, q=q)
             if not name.startswith("agents"):
                 found = self._all(asked, answers.questions(q)[1:])
-                curves = {ORDER[1 + a.index]: a.value for a in found if a.kind == "done"}
+                curves = {answers.order(q)[1 + a.index]: a.value for a in found if a.kind == "done"}
                 again = [(answers.simulations, (q,))] if asked.query.get("simulated") else []
                 runs = [run for a in self._all(asked, again) if a.kind == "done" for run in a.value]
                 if not curves:

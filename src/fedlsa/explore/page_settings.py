@@ -15,13 +15,36 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import numpy as np
 
 from .. import checks, fitting
-from ..algorithms import Algorithm, Scaffnew, supporting
+from ..algorithms import (
+    SVRG,
+    Algorithm,
+    Compressed,
+    Delayed,
+    Dropouts,
+    FedProx,
+    Momentum,
+    RandK,
+    Rounding,
+    Scaffnew,
+    UnequalWork,
+    supporting,
+)
 from ..errors import ArgumentError, ArgumentTypeError, FedLSAError
 from ..problems import FAMILIES, Problem, make
 from ..sampling import IID, Markov, Sampling
 
 PROBLEMS = {family.name: family.title for family in FAMILIES.values()} | {"files": "Your files"}
 METHODS = tuple(kind.__name__ for kind in supporting("plan").values())
+BESIDE: dict[str, tuple[str, type[Algorithm], Callable[[int], dict[str, Any]]]] = {  # one more: its settings by N
+    "slow": ("a third of the agents three times slower", UnequalWork, lambda n: {"length_factors": _third(n, 1 / 3)}),
+    "dropouts": ("drop-outs of 20%", Dropouts, lambda _: {"dropout": 0.2}),
+    "few": ("one random coordinate sent", Compressed, lambda _: {"send": RandK(1)}),
+    "bits": ("8 bits per number, within ±10", Compressed, lambda _: {"send": Rounding(8, radius=10.0)}),
+    "late": ("late by up to two rounds", Delayed, lambda _: {"delays": (0.5, 0.3, 0.2)}),
+    "momentum": ("a server with momentum 0.5", Momentum, lambda _: {"momentum": 0.5}),
+    "svrg": ("SVRG: passes over each agent's table", SVRG, lambda _: {}),
+    "fedprox": ("FedProx: local steps pulled back, by 0.1", FedProx, lambda _: {"pull": 0.1}),
+}
 AXES = {"communications": "rounds", "samples": "observations per agent", "bytes": "bytes sent, all agents"}
 STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows drift
     "ring": {},
@@ -42,6 +65,12 @@ MAX_MOVES_LETTERS = 4000  # of the setting that holds moved solutions
 PRESETS = {"authors": "of the authors' code", "paper": "of the paper's text"}
 LOCAL_STEPS = (1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 1000, 2000, 3000, 5000, 7000, 10000)
 POINTS = 120  # recorded rounds on a logarithmic axis
+
+
+def _third(agents: int, factor: float) -> tuple[float, ...]:
+    """The factor for a third of the agents, at least one of them, and 1 for the rest."""
+    return tuple(factor if c < max(1, agents // 3) else 1.0 for c in range(agents))
+
 
 Rule = Callable[[str, Any], Any]
 Moves = tuple[tuple[int, tuple[float, ...]], ...]  # of agents' own solutions: agent from 0 on, by how much
@@ -135,6 +164,7 @@ class PageSettings:
     columns : terms as in a line of a CSV file (`column_term`); "" for all others than the target
     spread : 0 for equal sites, lakes or poles, 1 for those of the examples; noise : of the sites in a plane;
     probability : None for 1 / local_steps
+    beside : one more method of BESIDE, or "none"
     x, scale : the horizontal axis of the error; epsilon : the accuracy that a plan is asked for
     round : where the cursor of the picture stands, and whose inside is saved
     """
@@ -176,6 +206,9 @@ class PageSettings:
     sampling: str = _setting("iid", "observations", {"iid": "independent", "markov": "along a trajectory"})
     thin: int = _setting(1, "use every q-th observation, q", (1, 2, 3, 5, 10, 20, 50, 100), _count(1000))
     seeds: int = _setting(20, "seeds", (1, 5, 10, 20, 50, 100, 200), _count(1000), unit="seeds")
+    beside: str = _setting(
+        "none", "beside them", {"none": "no other"} | {k: v[0] for k, v in BESIDE.items()}, None, "select"
+    )
     x: str = _setting("communications", "horizontal axis", AXES, element="select")
     scale: str = _setting("linear", "its scale", {"linear": "linear", "log": "logarithmic"}, element="select")
     epsilon: float = _setting(0.1, "accuracy ε (root mean squared error)", _logarithmic(0.01, 1, 21), _positive)
@@ -186,13 +219,23 @@ class PageSettings:
         for name, setting in SETTINGS.items():
             object.__setattr__(self, name, setting.metadata["rule"](name, getattr(self, name)))
 
-    def methods(self) -> list[Algorithm]:
-        """All methods with equally long rounds, in the mean; Scaffnew has a rate of its own if told so."""
+    def shown(self) -> tuple[str, ...]:
+        """The names of all methods: the three, and the one beside them."""
+        return METHODS if self.beside == "none" else (*METHODS, BESIDE[self.beside][1].__name__)
+
+    def methods(self, agents: int = 0) -> list[Algorithm]:
+        """All methods with equally long rounds, in the mean; Scaffnew has a rate of its own if told so.
+
+        agents : how many there are, where files say so
+        """
         fixed = [kind.with_steps(self.step_size, self.local_steps) for kind in supporting("plan").values()]
+        if self.beside != "none":
+            _, kind, own = BESIDE[self.beside]
+            fixed.append(kind.with_steps(self.step_size, self.local_steps, **own(agents or self.agents)))
         return [replace(m, probability=self.chance) if isinstance(m, Scaffnew) else m for m in fixed]
 
-    def method(self, name: str) -> Algorithm:
-        return self.methods()[METHODS.index(name)]
+    def method(self, name: str, agents: int = 0) -> Algorithm:
+        return self.methods(agents)[self.shown().index(name)]
 
     @property
     def chance(self) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..figures.lines import method_name, summarise_seeds
 from . import words
 from .answers import AGENTS, PARTS, UNSTABLE, Curve, Floor, Question, finite_lists
-from .page_settings import AXES, METHODS, PROBLEMS, PageSettings
+from .page_settings import AXES, PROBLEMS, PageSettings
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -34,7 +34,7 @@ class Curves:
 
     @property
     def waiting(self) -> list[str]:
-        return [n for n in METHODS if n not in self.by_method and n not in self.failed]
+        return [n for n in self.question.page.shown() if n not in self.by_method and n not in self.failed]
 
     @property
     def complete(self) -> bool:
@@ -59,7 +59,9 @@ class Curves:
         """What is said under the pictures."""
         said = words.verdict(self.question.page, self.by_method, self.limits, self.floors)
         failed = self.failed
-        if len(failed) == len(METHODS) and len(set(failed.values())) == 1:  # a reason that all share is said once
+        if (
+            len(failed) == len(self.question.page.shown()) and len(set(failed.values())) == 1
+        ):  # a reason that all share is said once
             failed = {"No curves": next(iter(failed.values()))}
         elif isinstance(self.agents, str):
             failed = {**failed, "No picture of the agents": self.agents}
@@ -70,7 +72,7 @@ def error_data(s: PageSettings, curves: Mapping[str, Curve]) -> dict[str, Any] |
     """Mean squared error against communications, observations or bytes; None as long as there is no curve."""
     methods: list[dict[str, Any]] = []
     rounds: list[int] = []
-    for c in (curves[name] for name in METHODS if name in curves):
+    for c in (curves[name] for name in s.shown() if name in curves):
         shown: dict[str, Any] = {"name": c.method}
         if c.record is not None:
             rounds = c.of("rounds").tolist()

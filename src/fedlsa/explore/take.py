@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -34,7 +35,7 @@ COLUMNS = ("communications", "samples", "bytes", "mse", "start", "drift", "noise
 def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
     """The Python lines that draw the picture of the error; predicted : whether there is a bias to be predicted."""
     s = q.page
-    lines, more = [f"methods = [{_methods(s)}]"], ""
+    lines, more = [f"methods = [{_methods(q)}]"], ""
     if s.scale != "linear":
         lines.append(f"record = {s.record()}")
         more += ", record=record"
@@ -47,7 +48,7 @@ def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
     drawn = "curves"
     if predicted:
         lines.append(f"bias = fl.theory.bias(p, {s.step_size!r}, {s.local_steps})")
-        drawn += ", bias=[bias @ bias, 0, 0]"
+        drawn += f", bias=[bias @ bias{', 0' * (len(s.shown()) - 1)}]"
     if simulated:
         lines.append(seeds)
         drawn += ", runs=runs"
@@ -79,7 +80,7 @@ def copy(q: Question) -> str:
 def agents_script(q: Question) -> str:
     """The Python lines that draw where the agents go."""
     rounds, shown = _saved(q.page)
-    paths = f"paths = [round_paths(p, m, rounds={rounds}) for m in ({_methods(q.page, 2)})]"
+    paths = f"paths = [round_paths(p, m, rounds={rounds}) for m in ({_methods(q, 2)})]"
     drawn = f"agent_paths(*paths, round={shown})"
     return _drawn(q, [paths], drawn, "agents.png", "from fedlsa.engine.paths import round_paths")
 
@@ -97,10 +98,11 @@ def _drawn(q: Question, lines: Sequence[str], figure: str, name: str, *imports: 
     return "\n".join(["import fedlsa as fl", *imports, "", problem, *lines, *save])
 
 
-def _methods(s: PageSettings, count: int | None = None) -> str:
-    chosen: list[Any] = s.methods()[:count]
-    rates = [getattr(a, "probability", None) or a.local_steps for a in chosen]
-    return ", ".join(f"fl.{type(a).__name__}({a.step_size!r}, {r!r})" for a, r in zip(chosen, rates, strict=True))
+def _methods(q: Question, count: int = len(METHODS) + 1) -> str:
+    chosen: list[Any] = q.page.methods(len(q.files))[:count]
+    rates = [getattr(a, "probability", None) or a.local_steps for a in chosen[: len(METHODS)]]
+    short = [f"fl.{type(a).__name__}({a.step_size!r}, {r!r})" for a, r in zip(chosen, rates, strict=False)]
+    return ", ".join([*short, *(re.sub(r"\b(?=[A-Z]\w*\()", "fl.", repr(a)) for a in chosen[len(METHODS) :])])
 
 
 def command(q: Question, simulated: bool = False, save: str = "error.png", agents: bool = False) -> str:
@@ -115,7 +117,7 @@ def _parts(
     curves: Mapping[str, Curve], runs: Sequence[xr.Dataset]
 ) -> tuple[list[Curve], list[xr.Dataset], list[xr.Dataset]]:
     """Curves that are there, those of them that are exact, and their seeds: others may be on their way, or failed."""
-    shown = [curves[n] for n in METHODS if n in curves]
+    shown = [curves[n] for n in dict.fromkeys((*METHODS, *curves)) if n in curves]
     seeds = {method_name(r): r for r in runs} | {c.method: c.runs for c in shown if c.runs is not None}
     exact = [c.exact for c in shown]
     return shown, [e for e in exact if e is not None], [seeds[c.method] for c in shown if c.method in seeds]
@@ -186,6 +188,6 @@ def writers(
         checks.path("save", path, PICTURES if agents else (*PICTURES, *DATA))
     if agents:
         return dict.fromkeys(paths, partial(write_agents, q=q))
-    curves = {name: answers.curve(q, name) for name in METHODS}
+    curves = {name: answers.curve(q, name) for name in q.page.shown()}
     runs = answers.simulations(q) if simulated and q.page.sampling == "iid" else []
     return dict.fromkeys(paths, partial(write, q=q, curves=curves, runs=runs))

@@ -10,11 +10,12 @@ from typing import Any
 
 from ..figures.lines import start, start_words
 from .answers import DIGITS, ROUNDING, Curve, Floor
-from .page_settings import METHODS, SETTINGS, PageSettings
+from .page_settings import BESIDE, METHODS, SETTINGS, PageSettings
 
 VISIBLE = 1e-3  # of an error: smaller parts are not named
 NEARLY = 0.05  # of an error, within which it has reached its floor
 NAMES = {"start": "what is left of the start", "drift": "drift", "noise": "noise"}
+DRIFTING = ("FedLSA", "FedProx")  # without control variates
 LESS_DRIFT = "but fewer local steps, a smaller step size or control variates would."
 LESS_NOISE = "but a smaller step size would."
 MEANS = "with more than 20 coefficients, or more rows than fit into memory, local steps take a site's means"
@@ -45,7 +46,10 @@ def verdict(
 
     As Markdown. limits : stable step sizes; floors : what more rounds lead to, as far as both are known
     """
-    lines = [_line(s, c, limits.get(n), floors.get(n)) for n in METHODS if (c := curves.get(n))]
+    lines = [_line(s, c, limits.get(n), floors.get(n)) for n in s.shown() if (c := curves.get(n))]
+    if s.beside != "none" and (added := s.shown()[-1]) in curves:  # it says what it is
+        told = BESIDE[s.beside][0].removeprefix(f"{added}: ")
+        lines[-1] = lines[-1].replace(added, f"{added} ({told})", 1)
     ends = {n: c.end for n, c in curves.items() if c.record is not None}
     shown = {n: end for n, end in ends.items() if not is_unstable(s, curves[n], limits.get(n), floors.get(n))}
     lines += _above_fedlsa(shown)
@@ -93,7 +97,7 @@ def _later(c: Curve, floor: Floor | None) -> str:
     assert c.record is not None
     mse, parts = c.end
     if floor is None:  # not known yet
-        gone = [p for p in ("start", "drift")[: 1 + (c.method != "FedLSA")] if parts[p] > VISIBLE * mse]
+        gone = [p for p in ("start", "drift")[: 1 + (c.method not in DRIFTING)] if parts[p] > VISIBLE * mse]
         much = sum(parts[p] for p in gone) > NEARLY * mse
         return f"More rounds remove {' and '.join(NAMES[p] for p in gone)}." if much else ""
     if floor.mse <= ROUNDING * float(c.of("mse")[0]):
@@ -156,7 +160,11 @@ def start_line(curves: Mapping[str, Curve]) -> str:
 
 def limits_line(limits: Mapping[str, float]) -> str:
     """The stable step sizes in one line, as far as they are known."""
-    known = [f"{n} {'not found' if math.isnan(limits[n]) else _below(limits[n])}" for n in METHODS if n in limits]
+    known = [
+        f"{n} {'not found' if math.isnan(limits[n]) else _below(limits[n])}"
+        for n in dict.fromkeys((*METHODS, *limits))
+        if n in limits
+    ]
     return "Stable below: " + " · ".join(known) if known else ""
 
 

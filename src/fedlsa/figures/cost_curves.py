@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from ..paper_items import cite
 from ..results import recipe
 from ..results.recipe import require_result
 from ..results.result_files import checked_curves
+from ..value_objects import fields_of
+from ..value_objects import shown as in_short
 from . import theme
 from .lines import (
     COSTS,
@@ -80,7 +82,7 @@ def error_curves(
     levels = checked_levels(bias, len(runs))
     checks.choice("x", x, COSTS)
     summaries = [summarise_seeds(r, band, x) for r in runs]
-    labels, strokes = names(runs), _distinct_strokes(runs)
+    labels, strokes = names(runs), _distinct_strokes([method_name(r) for r in runs])
     ceiling = error_ceiling([s.mean for s in summaries], [len(s.diverged) < s.seeds for s in summaries])
     lines = [s.line(n, colour, dash=dash) for s, n, (colour, dash) in zip(summaries, labels, strokes, strict=True)]
     predicted = _bias_lines(levels, lines, labels)
@@ -135,7 +137,7 @@ def exact_curves(
     checks.choice("x", x, EXACT_COSTS)
     unit, size = _unit(exact) if x == "bytes" else ("", 1.0)
     errors = [np.asarray(c["mse"].values, np.float64) for c in exact]
-    labels, strokes = names(exact), _distinct_strokes(exact)
+    labels, strokes = names(exact), _distinct_strokes([method_name(c) for c in exact])
     ceiling = error_ceiling(errors)
     departures = [first_beyond(e, ceiling) for e in errors]
     shown = [n if at is None else f"{n} diverges" for n, at in zip(labels, departures, strict=True)]
@@ -199,9 +201,8 @@ def _bands(
     return bottom, out
 
 
-def _distinct_strokes(results: Sequence[xr.Dataset]) -> list[tuple[str, str]]:
+def _distinct_strokes(methods: Sequence[str]) -> list[tuple[str, str]]:
     """Colour and dash of each: a method has its colour, and its further runs are lighter and dashed."""
-    methods = [method_name(r) for r in results]
     others = list(dict.fromkeys(m for m in methods if m not in theme.METHODS))
     out = []
     for i, method in enumerate(methods):
@@ -421,21 +422,38 @@ def trade_off_chart(plans: Sequence[Plan]) -> Chart:
     """The plans that no other of the same method beats in both costs."""
     from ..theory.planner import pareto_front
 
-    methods = list(dict.fromkeys(type(p.algorithm).__name__ for p in plans))
+    by_method = _by_method(plans)
+    kinds = [label.partition(",")[0] for label in by_method]
+    others = [kind for kind in dict.fromkeys(kinds) if kind not in theme.METHODS]
+    marks = theme.METHOD_MARKERS | dict(zip(others, cycle(theme.OTHER_MARKERS), strict=False))
     lines = []
-    for i, name in enumerate(methods):
-        front = pareto_front([p for p in plans if type(p.algorithm).__name__ == name])
+    for i, (label, (colour, dash)) in enumerate(zip(by_method, _distinct_strokes(kinds), strict=True)):
+        front = pareto_front(by_method[label])
         lines.append(
             Line(
                 np.array([float(p.samples) for p in front]),
                 np.array([float(p.rounds) for p in front]),
-                name,
-                theme.colour(name, methods),
+                label,
+                colour,
                 "joined",
-                marker=theme.METHOD_MARKERS.get(name, "diamond"),
+                marker=marks[kinds[i]],
+                dash=dash,
                 size=7.5 - 2 * min(i, 2),  # methods that agree are all seen
                 steps=True,  # until the next mark nothing better was found
             )
         )
     most = max(float(line.y.max()) for line in lines)
     return Chart(lines, COSTS["samples"], "communications", x_scale="log", limits=(0.92, max(1.25 * most, 2.5)))
+
+
+def _by_method(plans: Sequence[Plan]) -> dict[str, list[Plan]]:
+    """Plans by the name of their method and, where it occurs with several settings, those that set it apart."""
+    settings = [dict(fields_of(p.algorithm)) for p in plans]
+    out: dict[str, list[Plan]] = {}
+    for p, mine in zip(plans, settings, strict=True):
+        kind = type(p.algorithm)
+        kin = [other for q, other in zip(plans, settings, strict=True) if type(q.algorithm) is kind]
+        own = {k: v for k, v in mine.items() if k not in ("step_size", p.algorithm.length)}
+        differing = [f"{k.replace('_', ' ')} {in_short(v)}" for k, v in own.items() if any(o[k] != v for o in kin)]
+        out.setdefault(", ".join([kind.__name__, *differing]), []).append(p)
+    return out

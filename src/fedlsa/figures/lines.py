@@ -17,6 +17,7 @@ from ..algorithms import PowerLength, PowerStep
 from ..checks import Floats
 from ..results import recipe
 from ..results.recipe import full_text
+from ..value_objects import shown as in_short
 from .theme import INK, METHOD_MARKERS, METHODS, ROLES, LineStyle
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ def common_setting(results: Sequence[xr.Dataset]) -> str:
     facts = {k: v for mine in each for k, v in mine.items()}
     shared = {k: v for k, v in facts.items() if all(other.get(k, v) == v for other in each)}
     shared = dict(sorted(shared.items(), key=lambda fact: isinstance(fact[1], str)))  # symbols first, then words
-    return ",  ".join(_shown(k, v) for k, v in shared.items() if v is not None)
+    return ",  ".join(_shown(k, v) for k, v in shared.items() if v is not None and v != [])
 
 
 def settings(result: xr.Dataset) -> dict[str, Any]:
@@ -389,4 +390,6 @@ def _shown(name: str, value: Any) -> str:
     if name in SYMBOLS:
         small = f"{value:g}" if isinstance(value, float) else str(value)
         return f"{SYMBOLS[name]} = {number(value) if value >= 100_000 else printed(small)}"
-    return f"{name.replace('_', ' ')} {value:g}"
+    if isinstance(value, bool):
+        return f"{name}: {'yes' if value else 'no'}"
+    return f"{name.replace('_', ' ')} {f'{value:g}' if isinstance(value, (int, float)) else in_short(value)}"

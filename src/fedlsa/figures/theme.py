@@ -32,6 +32,7 @@ DASHES: dict[str, Any] = {  # as matplotlib calls them
 MARKERS = {"circle": "o", "square": "s", "triangle": "^", "triangle down": "v", "diamond": "D", "cross": "x",
            "star": "*", "filled cross": "X"}  # fmt: skip
 METHOD_MARKERS = {"FedLSA": "circle", "SCAFFLSA": "square", "Scaffnew": "triangle"}
+OTHER_MARKERS = ("diamond", "triangle down", "star", "filled cross", "cross")
 DASHED = DASHES["dashed"]  # for predictions alone
 TWIN_DASHES = ("solid", "dashdot", "dotted", "dashdotdot")  # of several runs of one method
 

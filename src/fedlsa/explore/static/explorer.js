@@ -407,7 +407,7 @@
   function showPlan(head, rows, {method, settings}) {
     const room = find("plans");
     if (!room.children.length) room.append(make("div", {className: "line"}), make("div"));  // buttons stay where they are
-    const shown = METHODS.filter(name => rows[name]).map(name => [name, ...rows[name]]);
+    const shown = [...new Set([...METHODS, ...Object.keys(rows)])].filter(name => rows[name]).map(name => [name, ...rows[name]]);
     room.lastChild.replaceChildren(table([head, ...PLAN_HEAD.slice(1)], shown));
     for (const row of room.querySelectorAll("tr")) if (row.cells.length === 2) Object.assign(row.cells[1], {colSpan: 5, className: "why"});
     if (!settings) return;
@@ -476,6 +476,7 @@
   });
 
   // ---- begin
+  for (const name of ABOUT.others) document.documentElement.style.setProperty(`--${name}`, "var(--other)");
   for (const room of /** @type {any} */ (document.querySelectorAll("[data-controls]")))
     room.prepend(...room.dataset.controls.split(" ").map(control));
   const wide = matchMedia("(min-width: 901px)");
