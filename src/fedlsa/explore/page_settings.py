@@ -14,21 +14,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import numpy as np
 
-from .. import checks, fitting
-from ..algorithms import (
-    SVRG,
-    Algorithm,
-    Compressed,
-    Delayed,
-    Dropouts,
-    FedProx,
-    Momentum,
-    RandK,
-    Rounding,
-    Scaffnew,
-    UnequalWork,
-    supporting,
-)
+from .. import algorithms, checks, fitting
+from ..algorithms import Algorithm, Scaffnew, supporting
 from ..errors import ArgumentError, ArgumentTypeError, FedLSAError
 from ..problems import FAMILIES, Problem, make
 from ..sampling import IID, Markov, Sampling
@@ -36,14 +23,22 @@ from ..sampling import IID, Markov, Sampling
 PROBLEMS = {family.name: family.title for family in FAMILIES.values()} | {"files": "Your files"}
 METHODS = tuple(kind.__name__ for kind in supporting("plan").values())
 BESIDE: dict[str, tuple[str, type[Algorithm], Callable[[int], dict[str, Any]]]] = {  # one more: its settings by N
-    "slow": ("a third of the agents three times slower", UnequalWork, lambda n: {"length_factors": _third(n, 1 / 3)}),
-    "dropouts": ("drop-outs of 20%", Dropouts, lambda _: {"dropout": 0.2}),
-    "few": ("one random coordinate sent", Compressed, lambda _: {"send": RandK(1)}),
-    "bits": ("8 bits per number, within ±10", Compressed, lambda _: {"send": Rounding(8, radius=10.0)}),
-    "late": ("late by up to two rounds", Delayed, lambda _: {"delays": (0.5, 0.3, 0.2)}),
-    "momentum": ("a server with momentum 0.5", Momentum, lambda _: {"momentum": 0.5}),
-    "svrg": ("SVRG: passes over each agent's table", SVRG, lambda _: {}),
-    "fedprox": ("FedProx: local steps pulled back, by 0.1", FedProx, lambda _: {"pull": 0.1}),
+    "slow": (
+        "a third of the agents three times slower",
+        algorithms.UnequalWork,
+        lambda n: {"length_factors": (1 / 3,) * max(1, n // 3) + (1.0,) * (n - max(1, n // 3))},
+    ),
+    "dropouts": ("drop-outs of 20%", algorithms.Dropouts, lambda _: {"dropout": 0.2}),
+    "few": ("one random coordinate sent", algorithms.Compressed, lambda _: {"send": algorithms.RandK(1)}),
+    "bits": (
+        "8 bits per number, within ±10",
+        algorithms.Compressed,
+        lambda _: {"send": algorithms.Rounding(8, radius=10.0)},
+    ),
+    "late": ("late by up to two rounds", algorithms.Delayed, lambda _: {"delays": (0.5, 0.3, 0.2)}),
+    "momentum": ("a server with momentum 0.5", algorithms.Momentum, lambda _: {"momentum": 0.5}),
+    "svrg": ("SVRG: passes over each agent's table", algorithms.SVRG, lambda _: {}),
+    "fedprox": ("FedProx: local steps pulled back, by 0.1", algorithms.FedProx, lambda _: {"pull": 0.1}),
 }
 AXES = {"communications": "rounds", "samples": "observations per agent", "bytes": "bytes sent, all agents"}
 STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows drift
@@ -65,12 +60,6 @@ MAX_MOVES_LETTERS = 4000  # of the setting that holds moved solutions
 PRESETS = {"authors": "of the authors' code", "paper": "of the paper's text"}
 LOCAL_STEPS = (1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 1000, 2000, 3000, 5000, 7000, 10000)
 POINTS = 120  # recorded rounds on a logarithmic axis
-
-
-def _third(agents: int, factor: float) -> tuple[float, ...]:
-    """The factor for a third of the agents, at least one of them, and 1 for the rest."""
-    return tuple(factor if c < max(1, agents // 3) else 1.0 for c in range(agents))
-
 
 Rule = Callable[[str, Any], Any]
 Moves = tuple[tuple[int, tuple[float, ...]], ...]  # of agents' own solutions: agent from 0 on, by how much
