@@ -231,7 +231,7 @@ def test_methods_with_quick_routes_have_the_same_curves_on_the_joint_law(a):
     p, at = fl.problems.garnet(agents=5, states=6, features=3, seed=1), np.array([0, 1, 2, 7, 20])
     curve = fl.theory.exact(p, a, rounds=20, record=at.tolist())
     agents = Agents.of(p)
-    mean, C, _ = joint_curve(a, agents, np.ones(3), -agents.xi_star, at)
+    mean, C, *_ = joint_curve(a, agents, np.ones(3), -agents.xi_star, at)
     np.testing.assert_allclose(mean + p.theta_star, curve["mean"], rtol=1e-12)
     np.testing.assert_allclose(np.trace(C, axis1=1, axis2=2), curve["noise"], rtol=1e-11, atol=1e-15)
 
@@ -326,3 +326,17 @@ def test_noise_does_not_depend_on_where_theta_star_is():
         np.testing.assert_allclose(*limits, rtol=1e-4)
     curves = [fl.theory.exact(p, fl.Delayed(0.1, 2), rounds=80, theta_0=p.theta_star)["noise"] for p in (near, far)]
     np.testing.assert_allclose(*(c[-1] for c in curves), rtol=1e-4)
+
+
+def test_what_rounds_keep_holds_on_to_rounding_and_curves_say_so():
+    """The same recursion around two theta_star, where the variance has fallen from 1 to 1e-13."""
+    E, e = 2.0**-27 * np.array([[1, -1], [0.5, 1]]), 2.0**-27 * np.array([1, 2])
+    means = (np.array([[1, 0.25], [0, 0.5]]), [1, 2]), (np.array([[2, 0], [-0.5, 0.75]]), [0.25, 0.5])
+    found = []
+    for s in (np.zeros(2), np.ones(2)):
+        tables = [([0.5, 0.5], [A + E, A - E], [b + e + (A + E) @ s, b - e + (A - E) @ s]) for A, b in means]
+        p = fl.problems.from_observations(tables)
+        a = fl.FedProx(0.15, 3, 0.7, corrected=True, participants=1)
+        found.append(fl.theory.exact(p, a, rounds=60, theta_0=p.theta_star, record=[60]))
+    off = abs(float(found[1]["mse"][0] / found[0]["mse"][0]) - 1)
+    assert off <= found[0].attrs["rounding"] + found[1].attrs["rounding"] < 0.05

@@ -113,7 +113,7 @@ def exact_record(
     recorded = results.recorded_rounds(record, rounds)
     if algorithm.average_after is not None and algorithm.average_after > rounds:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
-    start = start_error(m, theta_0)
+    start, kept = start_error(m, theta_0), 0.0  # kept : an absolute error
     upload_noise = checks.real("upload_noise", upload_noise, at_least=0)
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(sampling, Markov):
@@ -123,8 +123,9 @@ def exact_record(
         elif joint(algorithm, m.n_agents):
             agents = Agents.of(problem)
             x = (0.0 if xi_0 is None else np.asarray(xi_0, np.float64)) - agents.xi_star
-            mean, covariance, drifted = joint_curve(algorithm, agents, start, x, recorded, upload_noise)
+            mean, covariance, drifted, peak = joint_curve(algorithm, agents, start, x, recorded, upload_noise)
             found = ExactCurve(mean, svec(covariance), route="joint law, round by round", drifted=drifted)
+            kept = float(np.nan_to_num(16 * EPS * peak[-1]))
         else:
             found = independent_curve(groups, algorithm, start, recorded, upload_noise)
         values = _values(m, start, found, m.rounding(start, groups.x, round_length(algorithm, rounds)))
@@ -133,6 +134,8 @@ def exact_record(
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
     attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm)), "sampling": label}
     attrs |= {"moments": found.moments, "route": found.route, "start": m.start_label(theta_0)}
+    least = float(np.min(values["mse"][1]))
+    lost = max(lost, min(1.0, kept / least)) if least > 0 else lost
     attrs["rounding"] = max(lost, _lost_in_means(start, groups, algorithm, values["mse"][1]))
     return {"data_vars": values | costs, "coords": {"rounds": recorded}, "attrs": attrs}
 

@@ -278,7 +278,7 @@ class ExchangeRound:
 
     def _private_noise(self, C: Floats, v: Floats | None, unit: float) -> Floats:
         """(N, (l + q) d, same): what an agent alone adds to what it brings."""
-        d, seen = self.d, self._seen(C, v)
+        d, seen = self.d, self._first_two_moments(C, v)
         z, added = np.zeros((self.N, 2 * d, 2 * d)), 0.0 if v is None else self.law.noise
         z[:, d:, d:] = unit * np.eye(d)
         for p, each, lifted in zip(self.chosen, self.z, self.lifted, strict=True):
@@ -295,7 +295,7 @@ class ExchangeRound:
             out[:, part, part] = (self.law.second - self.law.mean**2) * sent + added * np.eye(d)
         return self.private @ out @ self.private.swapaxes(1, 2)
 
-    def _seen(self, C: Floats, v: Floats | None) -> tuple[Floats, Floats]:
+    def _first_two_moments(self, C: Floats, v: Floats | None) -> tuple[Floats, Floats]:
         """Mean and covariance of what each agent sees, w : (N, seen), (N, seen, seen)."""
         K, n, own = self.k * self.d, self.seen, self.l * self.d
         w, at = np.zeros((self.N, n)), np.arange(self.N)

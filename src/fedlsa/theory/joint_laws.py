@@ -85,8 +85,11 @@ class JointState:
 
 def joint_curve(
     a: Algorithm, agents: Agents, u: Floats, x: Floats, at: NDArray[np.int64], upload_noise: float = 0.0
-) -> tuple[Floats, Floats, Floats]:
-    """E[u] : (R, d), Cov(u) : (R, d, d), and E[u] of a run from theta_star, at the given rounds, round by round."""
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """E[u] : (R, d), Cov(u) : (R, d, d), E[u] of a run from theta_star, and the largest variance so far : (R,).
+
+    At the given rounds, round by round. What rounds keep holds on to the rounding of that variance.
+    """
     round_at = rounds_at(a, agents, upload_noise)
     first, star, d = round_at(0), agents.moments.theta_star, agents.moments.dim
     after = int(at[-1]) + 1 if a.average_after is None else a.average_after
@@ -95,19 +98,22 @@ def joint_curve(
         rule = f"rounds must be fewer where only single rounds are exact, of {first.size} numbers together"
         raise ArgumentError(f"{rule}; got {at[-1]}")
 
-    def states() -> Iterator[tuple[JointState, Floats, Floats]]:
+    def states() -> Iterator[tuple[JointState, Floats, float]]:
         n = len(begin)
         state = JointState(begin, np.zeros((n, n)), begin[:d], np.zeros((n, d)), np.zeros((d, d)))
-        mean, average = drifting, drifting[:d]
+        mean, average, peak = drifting, drifting[:d], 0.0
         for t in count():
-            yield state, average, mean
+            peak = max(peak, float(np.trace(state.C[:d, :d])))
+            yield state, average, peak
             share = 1.0 if t + 1 <= after else 1 / (t + 2 - after)
             state = state.after(round_at(t), share)
             mean = round_at(t).mean(mean)
             average = average + share * (mean[:d] - average)
 
-    mean, covariance, drifted = at_rounds(states(), at, lambda now: (now[0].average, now[0].own, now[1]))
-    return mean, covariance, drifted
+    mean, covariance, drifted, peak = at_rounds(
+        states(), at, lambda now: (now[0].average, now[0].own, now[1], np.array(now[2]))
+    )
+    return mean, covariance, drifted, peak
 
 
 # --- where it settles -------------------------------------------------------------------------------------------------
