@@ -51,6 +51,7 @@ def value_fit():
 
 
 EMPTY = (
+    "growing length",
     "cochran's q",
     "fit summary",
     "bound",

@@ -56,8 +56,11 @@ class Conformance(Displayed):
 
 
 def _report(table: dict[str, Check], name: str, subject: Any, only: Sequence[str] | None) -> Conformance:
-    out = Conformance(name, {}, {}, {})
-    for check in table if only is None else [checks.choice("only", each, table) for each in only]:
+    out, wanted = (
+        Conformance(name, {}, {}, {}),
+        table if only is None else checks.entries("only", only, "names of checks"),
+    )
+    for check in [checks.choice("only", each, table) for each in wanted]:
         measure, tolerance, sentence = table[check]
         try:
             found = measure(subject)

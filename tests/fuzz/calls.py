@@ -161,6 +161,16 @@ def garnet_recipe(**arguments):
     return fl.problems.from_recipe({"constructor": "garnet", "arguments": arguments})
 
 
+def family():
+    """Valid calls of the methods of the field, and of what they send."""
+    own = {"Compressed": [fl.RandK(1, scaled=False), True], "Personal": [(1,)], "UnequalWork": [], "Dropouts": [(0.1,)]}
+    plain = ("Delayed", "Buffered", "Momentum", "Adam", "Anderson", "SVRG", "FedProx", "FedLin", "FedNova", "Scaffold")
+    methods = {name: [] for name in (*plain, "GradientTracking")} | own
+    sent = {"RandK": (1, True), "Rounding": (8, 1.0, True), "Noise": (0.1,), "TopK": (1,), "Sign": ()}
+    out = {name: partial(call, getattr(fl, name), 0.1, 3, *given) for name, given in methods.items()}
+    return out | {name: partial(call, getattr(fl, name), *given) for name, given in sent.items()}
+
+
 def calls():
     """A valid call of each public name, as a function that makes (function, arguments, named arguments).
 
@@ -187,6 +197,8 @@ def calls():
         "SCAFFLSA": lambda: call(fl.SCAFFLSA, 0.1, 3, **options),
         "Scaffnew": lambda: call(fl.Scaffnew, 0.1, 0.5, **options),
         "PowerStep": lambda: call(fl.PowerStep, 0.1, 0.5),
+        "PowerLength": lambda: call(fl.PowerLength, 2, 0.5),
+        **family(),
         "IID": lambda: call(fl.IID),
         "Markov": lambda: call(fl.Markov, 1, (0, 0, 0)),
         "Replay": lambda: call(fl.Replay, 1),
@@ -289,6 +301,10 @@ def calls():
         "stability": lambda: call(theory.stability, p, 0.1),
         "stability_limit": lambda: call(theory.stability_limit, p, m, 1e-3),
         "stationary": lambda: call(theory.stationary, p, m),
+        "central_limit": lambda: call(theory.central_limit, p, m, False),
+        "confidence": lambda: call(theory.confidence, curve(), 0.9),
+        "bootstrap": lambda: call(fl.bootstrap, p, fedlsa, 4, 8, 2, 0.9, start),
+        "Exchange": lambda: call(fl.Exchange, ("v",), ("copy",), {"v": {"theta": 1}}, {"theta": 1}, {"xi": 1}, 0.5),
         "stationary_law": lambda: call(theory.stationary_law, p),
         "synchronous_plan": lambda: call(theory.synchronous_plan, p, 0.5, start),
         "trade_off": lambda: call(theory.trade_off, p, 0.3, "fedlsa", theta_0=start),
@@ -356,8 +372,9 @@ def a_log():
 RECORDS = {
     "Fit", "Bound", "Complexity", "Constants", "FedLSAParts", "MarkovBlock", "MarkovConstants", "Plan",
     "SCAFFLSAParts", "Stationary", "TDClaim", "VirtualMDP", "Outcome", "Verdict",
+    "CentralLimit", "JointLaw",
 }  # fmt: skip
-ABSTRACT = {"Algorithm", "FeatureMap"}
+ABSTRACT = {"Algorithm", "ExchangeMethod", "FeatureMap"}
 EXPERIMENTS = {
     "Claim",
     "Experiment",

@@ -220,7 +220,7 @@ def test_records_are_those_of_simulate():
     ("a", "keywords", "named"),
     [
         (fl.FedLSA(0.1, 2, projection=1.0), {}, "projection"),
-        (fl.SCAFFLSA(0.1, 2, average_after=1), {}, "average_after"),
+        (fl.Scaffnew(0.1, 0.5, average_after=1), {}, "random"),
         (fl.FedLSA(0.1, 2), {"sampling": fl.Markov()}, "sampling"),
         (fl.FedLSA(0.1, 2), {"rounds": 0}, "rounds"),
         (fl.FedLSA(0.1, 2, average_after=9), {"rounds": 8}, "average_after"),

@@ -86,7 +86,7 @@ def bootstrap(
         drawn = [tables.draw(words(seed, c, OBSERVATION, 0, steps), tables.slot[j], tables.shift[j]) for c, j in m]
         outcome = np.stack([tables.order[tables.row[j] + z] for (_, j), z in zip(m, drawn, strict=True)])
         out[i] = start
-        _perturbed(A, b, outcome, plan.observations, plan.step_sizes, problem.weights, np.uint64(seed), after, out[i])
+        _perturb((A, b), outcome, plan.observations, plan.step_sizes, problem.weights, np.uint64(seed), after, out[i])
     theta, off = out[:, 0], np.abs(out[:, 1:] - out[:, :1])
     half, far = np.sort(off, axis=1)[:, k - 1], np.sort(np.linalg.norm(off, axis=2), axis=1)[:, k - 1]
     values: dict[str, Any] = {
@@ -100,9 +100,9 @@ def bootstrap(
 
 
 @kernel(error_model="numpy")
-def _perturbed(A, b, outcome, lengths, etas, share, seed, after, theta):
+def _perturb(observed, outcome, lengths, etas, share, seed, after, theta):
     """Run : (0) and copies of theta : (B + 1, d) to their last round, or their averages; outcome : (N, steps)."""
-    n, d = theta.shape
+    (A, b), (n, d) = observed, theta.shape
     total, hat, weight, average, at = np.zeros((n, d)), np.zeros((n, d)), np.ones(n), np.zeros((n, d)), 0
     move, blocks = np.zeros(d), (n + 126) // 128
     if after == 0:
