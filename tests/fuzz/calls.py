@@ -303,7 +303,7 @@ def calls():
         "stationary": lambda: call(theory.stationary, p, m),
         "central_limit": lambda: call(theory.central_limit, p, m, False),
         "confidence": lambda: call(theory.confidence, curve(), 0.9),
-        "bootstrap": lambda: call(fl.bootstrap, p, fedlsa, 4, 8, 2, 0.9, start),
+        "bootstrap": lambda: call(fl.bootstrap, p, fedlsa, 4, 20, 2, 0.9, start),
         "Exchange": lambda: call(fl.Exchange, ("v",), ("copy",), {"v": {"theta": 1}}, {"theta": 1}, {"xi": 1}, 0.5),
         "stationary_law": lambda: call(theory.stationary_law, p),
         "synchronous_plan": lambda: call(theory.synchronous_plan, p, 0.5, start),

@@ -73,6 +73,7 @@ class Exchange(Displayed, ReadOnly):
     parameters: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         server, agent = ("theta", *self.server), ("xi", *self.agent)
         each = [*server, *agent, *FROM_START, "start", "theta_hat", *self.messages, *self.sent, *self.means]
         if len(set(each)) < len(each):
@@ -96,6 +97,28 @@ class Exchange(Displayed, ReadOnly):
             checks.choice("vector of begin", name, (*self.server, *self.agent))
             _check(name, row, {"theta", "xi"} if name in agent else {"theta"})
         super().__post_init__()
+
+    def _check_kinds(self) -> None:
+        """Refuse what is no row where one is wanted, and so on."""
+        for name in ("server", "agent"):
+            for each in checks.entries(name, getattr(self, name), "a tuple of names"):
+                checks.instance(f"each of {name}", each, str, "a name")
+        rows, mappings = [self.correction], ("messages", "means", "then", "absent", "begin")
+        for name in mappings:
+            checks.instance(name, getattr(self, name), Mapping, "a mapping of names")
+            rows += [] if name == "means" else getattr(self, name).values()
+        if not isinstance(self.start, Mapping):
+            for pair in checks.entries("start", self.start, "a row, or pairs of a probability and a row"):
+                rows += checks.entries("each of start", pair, "a pair of a probability and a row")[1:2] or [None]
+        for row in rows:
+            checks.instance("each row", row, Mapping, "a mapping of names of vectors to factors")
+        for name, mean in self.means.items():
+            if len(checks.entries(f"mean {name}", mean, "a pair of a message and a factor")) != 2:
+                raise ArgumentError(f"mean {name} must be a pair of a message and a factor; got {checks.show(mean)}")
+        checks.instance("send", self.send, Sending, "what is sent, such as fl.RandK(1)")
+        checks.real("pull", self.pull, at_least=0)
+        checks.boolean("anchored", self.anchored)
+        checks.integer("downloads", self.downloads)
 
     @property
     def sent(self) -> list[str]:

@@ -95,7 +95,7 @@ def curve(
         return [Squares(update, ChainMap.then) for update in maps(eta)]
 
     def step(t: int, state: State) -> State:
-        end = layout.server(w, 1 / (float(etas[t]) * updates))
+        end = layout.server(w, float(1 / (etas[t] * updates)))
         if isinstance(algorithm, Scaffnew):
             mean, second = random_steps(state, layout, powers(float(etas[t])), algorithm.probability)
         else:
