@@ -56,7 +56,7 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
     start = problem.theta_star + 1
     m = fl.theory.moments(problem)
     law = search.MethodErrors(rounds.groups_of(m, a), fl.FedLSA, np.zeros(2))
-    nothing = lambda step, u, t: (np.zeros((len(t), 2)), np.full(len(t), -by))  # noqa: E731
+    nothing = lambda step, u, t: (np.zeros((len(t), 2)), np.tile([-by, 0.0, 0.0], (len(t), 1)))  # noqa: E731
     monkeypatch.setattr(rounds.ServerRound, "curve", nothing)
     limit = np.zeros(2), np.diag([1.0, -by]), 0.0
     monkeypatch.setattr(rounds.ServerRound, "limit", property(lambda step: limit))

@@ -340,7 +340,7 @@ class ExchangeMethod(FixedRounds):
         checks.boolean("corrected", self.corrected)
 
     def gain(self, eta: Floats, updates: Any) -> Floats:
-        return 1 / (eta * updates) if self.corrected else np.zeros_like(eta)
+        return np.zeros_like(eta) if not self.corrected else 1 / (updates * eta)
 
     def control(self, gain: Any, share: Any = 1.0, sent: str = "change") -> dict[str, Any]:
         """Rows and means of SCAFFLSA's correction, xi_c <- xi_c - gain_c 1{c in S} sent_c + sum_S w_e gain_e sent_e.
