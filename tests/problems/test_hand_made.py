@@ -55,6 +55,8 @@ for name in sorted({*dir(fl), *dir(fl.theory)} - {"trade_off"}):
     if inspect.isfunction(function) and next(iter(inspect.signature(function).parameters)) in ("problem", "problems"):
         FUNCTIONS[name] = function
 
+SLOW, LENGTHY = ("bootstrap", "check_problem"), pytest.mark.long
+
 
 def arguments_of(function):
     """What a public function is given beside a problem."""
@@ -68,7 +70,7 @@ def arguments_of(function):
 
 
 @pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", [pytest.param(f, marks=LENGTHY if f in SLOW else ()) for f in FUNCTIONS])
 def test_public_functions_take_every_problem_or_refuse_it_by_name(function):
     taken, slow = 0, ("transient", "a chain, dense", "means", "tables alone", "observations", "traces")
     for problem in (PROBLEMS[name] for name in (slow if function == "plan" else PROBLEMS)):

@@ -255,7 +255,7 @@ def test_limits_on_the_joint_law_are_those_of_the_quick_routes(a):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in ("buffered", "masked") else pytest.mark.long) for name in KINDS],
+    [pytest.param(name, marks=() if name == "masked" else pytest.mark.long) for name in KINDS],
 )
 def test_curves_end_in_the_limit_and_steps_beyond_the_edge_have_none(name):
     p = tiny(agents=3, seed=3, outcomes=3)

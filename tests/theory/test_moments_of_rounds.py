@@ -137,6 +137,7 @@ def test_nodes_follow_agents_that_turn_or_are_skewed(of, eta, make, monkeypatch)
     np.testing.assert_allclose(found["noise"], want["variance"], rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("a", [fl.SCAFFLSA(0.23, 5), fl.Scaffnew(0.23, 0.5)], ids=repr)
 def test_many_agents_that_grow_have_the_moments_of_all_covariances(a, monkeypatch):
     """Where single agents grow, so do powers of what nodes are chosen by."""

@@ -216,7 +216,7 @@ LASTING = ["turning modes", "no noise", "tiny noise", "unstable site", "one dime
 LASTING += ["jordan block", "corridor"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS[:2], pytest.param("scaffnew", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", LASTING)
 def test_the_accuracy_of_a_plan_lasts_on_problems_that_break_things(name, method):
     """Held to the exact curve beyond the plan, every round of it, and to the limit; one method in three coarsely."""

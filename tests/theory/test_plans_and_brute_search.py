@@ -100,7 +100,7 @@ def check(seed, method, steps, ratio):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("seed", [1, 28, 33])
+@pytest.mark.parametrize("seed", [1, 28, pytest.param(33, marks=pytest.mark.long)])
 def test_no_plan_is_beaten_by_a_coarse_search(seed, method):
     check(seed, method, steps=10, ratio=3.0)
 
