@@ -144,9 +144,8 @@ def _draw_curves(axes, curves, named):
         hue, line = theme.METHODS[method.__name__], theme.DASHED if method is fl.SCAFFLSA else "-"
         axes.plot(samples / 1000, error, color=hue, alpha=shades[H], linestyle=line, linewidth=1.2)
         if named and LOCAL_STEPS[-1] == H:
-            k = int(0.4 * len(samples))
-            place = samples[k] / 1000, error[k]
-            axes.annotate(method.__name__, place, (4, 3), textcoords="offset points", color=hue)
+            height = 0.93 - 0.1 * METHODS.index(method)
+            axes.text(0.97, height, method.__name__, transform=axes.transAxes, ha="right", va="top", color=hue)
     axes.set(yscale="log", xlabel="thousand steps of an agent")
 
 

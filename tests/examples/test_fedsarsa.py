@@ -14,7 +14,7 @@ import fedsarsa  # noqa: E402
 
 @pytest.mark.long
 def test_the_study_draws_and_control_variates_leave_less_than_averages(tmp_path, capsys, pictures):
-    fedsarsa.main(tmp_path / "fedsarsa.png", steps=100_000, seeds=1)
+    fedsarsa.main(tmp_path / "fedsarsa.png", steps=150_000, seeds=1)
     assert pictures == ["fedsarsa.png"]
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "LSA" in line]
     rows = {(name, int(N)): np.array(errors, float) for name, N, *errors in lines}
