@@ -340,3 +340,11 @@ def test_what_rounds_keep_holds_on_to_rounding_and_curves_say_so():
         found.append(fl.theory.exact(p, a, rounds=60, theta_0=p.theta_star, record=[60]))
     off = abs(float(found[1]["mse"][0] / found[0]["mse"][0]) - 1)
     assert off <= found[0].attrs["rounding"] + found[1].attrs["rounding"] < 0.05
+
+
+def test_own_coordinates_are_not_sent_and_not_counted():
+    p = tiny(dim=3)
+    for own, numbers in (((), 3), ((1,), 2), ((0, 2), 1)):
+        a = fl.Personal(0.1, 2, own=own)
+        curve, run = fl.theory.exact(p, a, rounds=2), fl.simulate(p, a, rounds=2, seeds=1, engine="reference")
+        assert float(curve["bytes"][-1]) == float(run["bytes"][0, -1]) == 2 * 2 * 2 * 8 * numbers

@@ -60,7 +60,7 @@ __all__ = [
     "TopK",
     "UnequalWork",
 ]
-METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}  # the one registry
+METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}  # of the paper
 FAMILY: dict[str, type[Algorithm]] = METHODS | {  # those that commands do not offer, but files know
     kind.name: kind
     for kind in (

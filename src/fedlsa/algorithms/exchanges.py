@@ -170,8 +170,13 @@ class Exchange(Displayed, ReadOnly):
         return p, np.where(np.eye(agents, dtype=bool), p[:, None], np.outer(p, p))
 
     def bytes(self, dim: int) -> float:
-        """What an agent sends and receives in a round in which it takes part. dim : d"""
-        return len(self.messages) * self.send.bits(dim) / 8 + 8.0 * dim * self.downloads
+        """What an agent sends and receives in a round in which it takes part, of coordinates in messages. dim : d"""
+        had = np.zeros((len(self.messages), dim), np.bool_)
+        for each, row in zip(had, self.messages.values(), strict=True):
+            for factor in row.values():
+                each |= np.atleast_2d(factor).any(0)
+        up = sum(self.send.bits(int(count)) for count in had.sum(1))
+        return up / 8 + 8.0 * int(had.any(0).sum()) * self.downloads
 
 
 def _check(name: str, row: Row, known: set[str]) -> None:
