@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
-    from .agent_laws import JointLaw as JointLaw
     from .bias_terms import FedLSAParts as FedLSAParts
     from .bias_terms import SCAFFLSAParts as SCAFFLSAParts
     from .bias_terms import bias as bias
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from .inference import CentralLimit as CentralLimit
     from .inference import central_limit as central_limit
     from .iterations import exact_iterations as exact_iterations
+    from .joint_laws import JointLaw as JointLaw
     from .planner import Plan as Plan
     from .planner import plan as plan
     from .planner import synchronous_plan as synchronous_plan

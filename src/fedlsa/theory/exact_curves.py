@@ -32,7 +32,7 @@ from ..results import recipe
 from ..sampling import IID, Markov, Sampling, law_of
 from ..threads import small_products
 from . import trajectories, tuning
-from .exchange_rounds import Agents
+from .exchange_rounds import each_agent
 from .joint_laws import checked_method, joint, joint_curve
 from .linear import not_negative, smat, svec, traces
 from .local_steps import round_length
@@ -121,9 +121,8 @@ def exact_record(
                 raise ArgumentError(f"upload_noise must be 0 along trajectories; got {upload_noise:g}")
             found = _by_chains(problem, algorithm, sampling, start, xi_0, recorded)
         elif joint(algorithm, m.n_agents):
-            agents = Agents.of(problem)
-            x = (0.0 if xi_0 is None else np.asarray(xi_0, np.float64)) - agents.xi_star
-            mean, covariance, drifted, peak = joint_curve(algorithm, agents, start, x, recorded, upload_noise)
+            agents = each_agent(problem, None if xi_0 is None else np.asarray(xi_0, np.float64))
+            mean, covariance, drifted, peak = joint_curve(algorithm, agents, start, recorded, upload_noise)
             found = ExactCurve(mean, svec(covariance), route="joint law, round by round", drifted=drifted)
             kept = float(np.nan_to_num(16 * EPS * peak[-1]))
         else:

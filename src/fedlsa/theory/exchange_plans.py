@@ -16,7 +16,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from . import tuning
-from .exchange_rounds import Agents, ExchangeRound
+from .exchange_rounds import ExchangeRound, each_agent
 from .joint_laws import joint_limit, rounds_at
 from .problem_moments import Moments
 from .rounds import Groups
@@ -28,7 +28,7 @@ class ExchangeErrors(MethodErrors):
 
     def __init__(self, problem: Problem | Moments, groups: Groups, method: Method, start: Floats) -> None:
         super().__init__(groups, method, start)
-        self.agents = Agents.of(problem)
+        self.agents = each_agent(problem)
 
     def each_round(self, eta: float, H: int) -> Iterator[float]:
         """The mean squared errors after 1, 2, ... rounds."""
@@ -43,14 +43,14 @@ class ExchangeErrors(MethodErrors):
     @np.errstate(all="ignore")
     def _begin(self, eta: float, H: int) -> tuple[ExchangeRound, Floats]:
         """A round, and the state that a run begins with."""
-        step, agents = rounds_at(with_steps(self.method, eta, H), self.agents)(0), self.agents
-        return step, step.start(self.start, -agents.xi_star, agents.moments.theta_star, agents.xi_star)
+        step = rounds_at(with_steps(self.method, eta, H), self.agents)(0)
+        return step, step.start(self.start)
 
     @np.errstate(all="ignore")
     def limit(self, eta: float, H: int) -> float:
         """The mean squared error in the limit, infinite where there is none."""
         try:
-            end = joint_limit(*self._begin(eta, H))
+            end = joint_limit(self._begin(eta, H)[0], self.start)
         except (PrecisionError, np.linalg.LinAlgError):
             return math.inf
         d = end.step.d

@@ -15,11 +15,10 @@ rounds.py are for methods without exchanges. Their joint laws and averaged itera
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import checks
 from ..algorithms import Algorithm, Exchange, Geometric, Noise
@@ -30,26 +29,17 @@ from ..problems import Problem
 from .linear import smat, svec, within
 from .local_steps import Kinds
 from .problem_moments import Moments, moments
+from .rounds import Groups
 
 
-@dataclass(frozen=True, eq=False)
-class Agents:
-    """All agents of a problem, one by one. table : (N,) of the moments; weight : (N,); xi_star : (N, d)."""
-
-    moments: Moments
-    table: NDArray[np.int64]
-    weight: Floats
-
-    @staticmethod
-    def of(problem: Problem | Moments) -> Agents:
-        m = moments(problem)
-        if isinstance(problem, Moments):
-            return Agents(m, np.repeat(m.table, m.count), np.repeat(m.weight, m.count))
-        return Agents(m, np.unique(problem.assignment, return_inverse=True)[1].astype(np.int64), problem.weights)
-
-    @property
-    def xi_star(self) -> Floats:
-        return self.moments.xi_star[self.table]
+def each_agent(problem: Problem | Moments, xi_0: Floats | None = None) -> Groups:
+    """Groups of one agent each, in the order of the problem; agents of moments alone stand group by group."""
+    m = moments(problem)
+    table, weight = np.repeat(m.table, m.count), np.repeat(m.weight, m.count)
+    if isinstance(problem, Problem):
+        table, weight = np.unique(problem.assignment, return_inverse=True)[1].astype(np.int64), problem.weights
+    x = (0.0 if xi_0 is None else xi_0) - m.xi_star[table]
+    return Groups(replace(m, table=table, weight=weight, count=np.ones_like(table)), x, np.arange(len(table)))
 
 
 def declared(algorithm: Algorithm) -> bool:
@@ -57,9 +47,9 @@ def declared(algorithm: Algorithm) -> bool:
     return type(algorithm).exchange is not Algorithm.exchange
 
 
-def exchange_of(a: Algorithm, eta: float, agents: Agents, upload_noise: float = 0.0) -> tuple[Exchange, Floats, Any]:
+def exchange_of(a: Algorithm, eta: float, m: Moments, upload_noise: float = 0.0) -> tuple[Exchange, Floats, Any]:
     """A round with step size eta as an exchange, and each agent's step size and number of steps; of any method."""
-    N, d, H = len(agents.table), agents.moments.dim, a.round_steps()
+    N, d, H = m.n_agents, m.dim, a.round_steps()
     if isinstance(H, Geometric):
         raise ArgumentError(f"round lengths must not be random on the joint law of all agents; got {a!r}")
     etas, steps, gains = (x[0] for x in a.of_agents(np.array([eta]), np.array([H]), 1, N))
@@ -93,19 +83,24 @@ def _linear(a: Algorithm, gain: Any, share: float) -> Exchange:
 
 
 class ExchangeRound:
-    """A round on the mean and the covariance of the state, n = (k + N l) d numbers: the server's, then each agent's."""
+    """A round on the mean and the covariance of the state, n = (k + N l) d numbers: the server's, then each agent's.
 
-    def __init__(self, agents: Agents, exchange: Exchange, eta: Floats, steps: Any, participants: int) -> None:
-        m, N, d = agents.moments, len(agents.table), agents.moments.dim
-        self.N, self.d, self.k, self.l = N, d, 1 + len(exchange.server), 1 + len(exchange.agent)
+    own : what an agent remembers; control variates that no round changes are not among it
+    """
+
+    def __init__(self, agents: Groups, exchange: Exchange, eta: Floats, steps: Any, participants: int) -> None:
+        m, N, d = agents.moments, len(agents.x), agents.moments.dim
+        moves = "xi" in exchange.then or "xi" in exchange.absent
+        self.agents, self.own = agents, (*(("xi",) if moves else ()), *exchange.agent)
+        self.N, self.d, self.k, self.l = N, d, 1 + len(exchange.server), len(self.own)
         self.q, self.exchange = len(exchange.messages), exchange
         self.seen = (self.k + self.l) * d + 1  # numbers of w
         self.p, self.pairs = exchange.answering(N, participants)
-        theta_star, xi_star, A = m.theta_star, agents.xi_star, m.A_bar[agents.table]
+        theta_star, xi_star, A, weight = m.theta_star, m.xi_star[m.table], m.A_bar[m.table], m.weight
         known = self._remembered(theta_star, xi_star)
         u = self._minus(known["theta"], theta_star)
         known["residual"] = self._minus(-A @ u, xi_star)
-        known["mean_residual"] = np.broadcast_to(np.tensordot(agents.weight, -A @ u, 1), u.shape)
+        known["mean_residual"] = np.broadcast_to(np.tensordot(weight, -A @ u, 1), u.shape)
         correction = self._minus(self._of(exchange.correction, known), xi_star)
         self.chosen, shifted = exchange.probabilities(N), m
         if exchange.pull:  # theta_star solves the shifted system too
@@ -116,7 +111,7 @@ class ExchangeRound:
             noise = np.zeros(m.noise.shape)
             noise[..., inner] = m.noise[..., inner]
             shifted = replace(shifted, noise=noise, centre=theta_star)
-        M, self.noise = Kinds.of(agents.table, eta, np.asarray(steps)).maps(shifted)
+        M, self.noise = Kinds.of(m.table, eta, np.asarray(steps)).maps(shifted)
         self.lifted, self.z = [], []
         for _, row in exchange.starts:
             start = self._of(row, known)
@@ -139,26 +134,26 @@ class ExchangeRound:
             law = exchange.send.law(d)
             known[f"sent_{name}"] = self._noisy(law.mean * known[name], place + (2 + i) * d)
         self.law = exchange.send.law(d)
-        own = [self._renew(exchange.then, name, known, xi_star) for name in ("xi", *exchange.agent)]
+        own = [self._renew(exchange.then, name, known, xi_star) for name in self.own]
         arrives = [known[name] for name in exchange.sent]
         here = np.concatenate([*own, *arrives], axis=1)
-        away = [self._renew(exchange.absent, name, known, xi_star) for name in ("xi", *exchange.agent)]
+        away = [self._renew(exchange.absent, name, known, xi_star) for name in self.own]
         gone = np.concatenate([*away, *(np.zeros_like(a) for a in arrives)], axis=1)[..., : self.seen]
         self.private, p = here[..., self.seen :], self.p[:, None, None]
         self.B, self.D = p * here[..., : self.seen] + (1 - p) * gone, here[..., : self.seen] - gone
-        self._close(exchange, agents.weight, theta_star, known["mean_residual"][0, :, : self.k * d])
+        self._close(exchange, weight, theta_star, known["mean_residual"][0, :, : self.k * d])
 
     # --- rows as maps of what an agent sees, w, and of its noise --------------------------------------------------
 
     def _remembered(self, theta_star: Floats, xi_star: Floats) -> dict[str, Floats]:
         """The vectors of the state as maps : (N, d, all), of (w, z's noise, what happens to each message)."""
         N, d, e = self.N, self.d, self.exchange
-        names, known = ["theta", *e.server, "xi", *e.agent], {}
+        names, known = ["theta", *e.server, *self.own], {"xi": np.zeros((N, d, self.seen + (2 + self.q) * d))}
         for i, name in enumerate(names):
             known[name] = np.zeros((N, d, self.seen + (2 + self.q) * d))
             known[name][:, :, i * d : (i + 1) * d] = np.eye(d)
         known["theta"][:, :, self.seen - 1] = theta_star
-        known["xi"][:, :, self.seen - 1] = xi_star
+        known["xi"][:, :, self.seen - 1] = xi_star + (0.0 if "xi" in self.own else self.agents.x)
         return known
 
     def _minus(self, vector: Floats, centre: Floats) -> Floats:
@@ -207,7 +202,7 @@ class ExchangeRound:
             self.constant[part] = factors.get("theta", np.zeros(d)) * theta_star - (theta_star if i == 0 else 0.0)
             self.to_server[i] = [factors.get(mean, np.zeros(d)) for mean in e.means]
         away = bool((self.p < 1).any())
-        for i, name in enumerate(("xi", *e.agent)):
+        for i, name in enumerate(self.own):
             for j, mean in enumerate(e.means):
                 self.to_agents[j, :, i] = self._factor(e.then.get(name, {}), mean)
                 if away and (self.to_agents[j, :, i] != self._factor(e.absent.get(name, {}), mean)).any():
@@ -224,7 +219,7 @@ class ExchangeRound:
     def _bring(self, maps: Floats, X: Floats) -> Floats:
         """Rows of all w to what agents bring, without constants : (n, cols) -> (N (l + q) d, cols)."""
         K, cut = self.k * self.d, self.seen - 1
-        own = X[K:].reshape(self.N, self.l * self.d, -1)
+        own = X[K:].reshape(self.N, self.l * self.d, X.shape[1])
         return (maps[..., :K] @ X[:K] + maps[..., K:cut] @ own).reshape(-1, X.shape[1])
 
     def _make(self, server: Floats, brought: Floats) -> Floats:
@@ -237,7 +232,7 @@ class ExchangeRound:
         for mean, factor in zip(means, self.to_agents, strict=True):
             if factor.any():
                 own += factor[..., None] * mean
-        return np.concatenate([made, own.reshape(self.N * self.l * self.d, -1)])
+        return np.concatenate([made, own.reshape(self.N * self.l * self.d, made.shape[1])])
 
     def mean(self, v: Floats, linear: bool = False) -> Floats:
         """The next mean of the state; linear : the differences of two means instead."""
@@ -309,16 +304,26 @@ class ExchangeRound:
         out[:, K:-1, K:-1] = C[K:, K:].reshape(self.N, own, self.N, own)[at, :, at]
         return w, out
 
-    def start(self, u: Floats, x: Floats, theta_star: Floats, xi_star: Floats) -> Floats:
-        """The state of a run that begins at theta_star + u : (d,) and xi_star + x : (N, d)."""
-        e, N, d = self.exchange, self.N, self.d
-        raw = {"theta": np.tile(theta_star + u, (N, 1)), "xi": xi_star + x}
+    def start(self, u: Floats) -> Floats:
+        """The state of a run that begins at theta_star + u : (d,) and the agents' xi_star + x."""
+        e, N, d, m, x = self.exchange, self.N, self.d, self.agents.moments, self.agents.x
+        raw = {"theta": np.tile(m.theta_star + u, (N, 1)), "xi": m.xi_star[m.table] + x}
 
         def memory(name: str) -> Floats:
+            if name == "xi":
+                return x
             return sum((self._factor(e.begin[name], v) * raw[v] for v in e.begin.get(name, {})), np.zeros((N, d)))
 
-        server, agents = [memory(name)[0] for name in e.server], [memory(name) for name in e.agent]
-        return np.concatenate([u, *server, np.stack([x, *agents], axis=1).ravel()])
+        own = np.array([memory(name) for name in self.own]).reshape(self.l, N, d)
+        return np.concatenate([u, *(memory(name)[0] for name in e.server), own.swapaxes(0, 1).ravel()])
+
+    def centre(self) -> Floats:
+        """What stands at 0 of a state: theta_star, xi_star_c, and 0 of memories."""
+        out, m = np.zeros(self.size), self.agents.moments
+        out[: self.d] = m.theta_star
+        if "xi" in self.own:
+            out[self.k * self.d :].reshape(self.N, self.l, self.d)[:, 0] = m.xi_star[m.table]
+        return out
 
 
 def _squares(maps: Floats, seen: tuple[Floats, Floats]) -> Floats:

@@ -26,9 +26,9 @@ from ..sampling import IID
 from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import tuning
-from .exchange_rounds import Agents, declared
+from .exchange_rounds import declared
 from .joint import Joint
-from .joint_laws import checked_method, joint_limit, rounds_at
+from .joint_laws import checked_method, joint_limit, joint_round
 from .linear import check_accuracy, refined, smat, squares
 from .problem_moments import Moments, moments, start_error
 from .rounds import AgentRound, ServerRound, groups_of, round_of
@@ -97,11 +97,9 @@ def central_limit(problem: Problem | Moments, algorithm: Algorithm, last: bool =
 
 def _of_exchange(problem: Problem | Moments, a: Algorithm) -> tuple[Floats, Floats, float]:
     """E[u], V and its error of a method that is an exchange."""
-    agents = Agents.of(problem)
-    step, star = rounds_at(a, agents)(0), agents.moments.theta_star
-    found = joint_limit(step, step.start(start_error(problem, None), -agents.xi_star, star, agents.xi_star))
+    found = joint_limit(joint_round(problem, a), start_error(problem, None))
     V, error = found.averaged() if np.isfinite(found.C).all() else (found.C, 0.0)
-    return found.mean[: step.d], V, error
+    return found.mean[: found.step.d], V, error
 
 
 def _of_round(step: ServerRound | AgentRound) -> tuple[Floats, Floats, float]:

@@ -1,4 +1,7 @@
-"""Curves, limits and averages on the joint law of theta and all agents (exchange_rounds.py), of linear methods."""
+"""Joint laws of theta and all else that goes on from round to round: the server's memory, every control variate.
+
+Of methods that are an exchange (exchange_rounds.py) curves, limits and averages are computed on them.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,15 @@ from numpy.typing import NDArray
 from ..algorithms import Algorithm, method
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
+from ..problems import Problem
 from ..sampling import IID, Sampling
+from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
-from .exchange_rounds import Agents, ExchangeRound, declared, exchange_of
-from .linear import at_rounds
+from .exchange_rounds import ExchangeRound, declared, each_agent, exchange_of
+from .joint import Joint
+from .linear import Index, at_rounds
 from .problem_moments import Moments
+from .rounds import Groups
 
 
 def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
@@ -31,7 +38,7 @@ def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
     algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
     eta = float(algorithm.eta(np.zeros(1, np.int64))[0])
     if declared(algorithm):
-        exchange_of(algorithm, eta, Agents.of(m))[0].send.law(m.dim)
+        exchange_of(algorithm, eta, m)[0].send.law(m.dim)
     else:
         algorithm.in_round(0).stages(eta, m.n_agents)
     return algorithm
@@ -45,20 +52,24 @@ def joint(algorithm: Algorithm, agents: int) -> bool:
     return any(np.any(getattr(stage, "gain", 0.0)) for stage in stages)
 
 
-def rounds_at(a: Algorithm, agents: Agents, upload_noise: float = 0.0) -> Callable[[int], ExchangeRound]:
+def rounds_at(a: Algorithm, agents: Groups, upload_noise: float = 0.0) -> Callable[[int], ExchangeRound]:
     """The round t = 0, 1, ... of a method, the same object as long as its step size is the same."""
-    size = len(agents.table)
 
     @lru_cache(maxsize=1)
     def of(eta: float) -> ExchangeRound:
-        exchange, etas, steps = exchange_of(a, eta, agents, upload_noise)
-        found = ExchangeRound(agents, exchange, etas, steps, a.taking_part(size))
+        exchange, etas, steps = exchange_of(a, eta, agents.moments, upload_noise)
+        found = ExchangeRound(agents, exchange, etas, steps, a.taking_part(len(agents.x)))
         if found.size > tuning.DENSE_MODES:
             rule = f"agents times what each remembers must be at most {tuning.DENSE_MODES} numbers for exact moments"
             raise ArgumentError(f"{rule} of {type(a).__name__}; got {found.size}")
         return found
 
     return lambda t: of(float(a.eta(np.array([t]))[0]))
+
+
+def joint_round(problem: Problem | Moments, a: Algorithm) -> ExchangeRound:
+    """The first round of a method."""
+    return rounds_at(a, each_agent(problem))(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,16 +95,16 @@ class JointState:
 
 
 def joint_curve(
-    a: Algorithm, agents: Agents, u: Floats, x: Floats, at: NDArray[np.int64], upload_noise: float = 0.0
+    a: Algorithm, agents: Groups, u: Floats, at: NDArray[np.int64], upload_noise: float = 0.0
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """E[u] : (R, d), Cov(u) : (R, d, d), E[u] of a run from theta_star, and the largest variance so far : (R,).
 
     At the given rounds, round by round. What rounds keep holds on to the rounding of that variance.
     """
     round_at = rounds_at(a, agents, upload_noise)
-    first, star, d = round_at(0), agents.moments.theta_star, agents.moments.dim
+    first, d = round_at(0), agents.moments.dim
     after = int(at[-1]) + 1 if a.average_after is None else a.average_after
-    begin, drifting = (first.start(v, x, star, agents.xi_star) for v in (u, np.zeros(d)))
+    begin, drifting = first.start(u), first.start(np.zeros(d))
     if int(at[-1]) * first.size**2 * first.seen > tuning.MAX_ROUND_WORK * tuning.KRYLOV_FROM:
         rule = f"rounds must be fewer where only single rounds are exact, of {first.size} numbers together"
         raise ArgumentError(f"{rule}; got {at[-1]}")
@@ -147,9 +158,9 @@ def _share(change: Floats, total: Floats) -> float:
     return float(np.linalg.norm(change) / max(float(np.linalg.norm(total)), 1e-300))
 
 
-def joint_limit(step: ExchangeRound, begin: Floats) -> JointLimit:
-    """The law to which a run from the state `begin` tends; what rounds keep, such as sum_c w_c xi_c, is its own."""
-    n, keep = len(begin), _moved(step)
+def joint_limit(step: ExchangeRound, u: Floats) -> JointLimit:
+    """The law to which a run from theta_star + u tends; what rounds keep, such as sum_c w_c xi_c, is its own."""
+    begin, n, keep = step.start(u), step.size, _moved(step)
     unstable = JointLimit(step, np.full(n, np.nan), np.full((n, n), np.inf), 0.0)
     if krylov.radius(lambda v: keep(step.mean(v, linear=True)), keep(np.ones(n)))[0] >= 1:
         return unstable
@@ -201,3 +212,54 @@ def joint_radius(step: ExchangeRound) -> tuple[float, float]:
         rule = f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative"
         raise PrecisionError(f"{rule}; got {value:.12g} with a residual of {residual:.1e}")
     return value, residual
+
+
+# --- the laws that users see ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JointLaw(Displayed, ReadOnly):
+    """The law of (theta, v_1, ..., xi_1, ..., xi_N): the server's memory, then control variates where they change.
+
+    Agents who remember more, in methods that are an exchange, have that after their xi_c.
+
+    mean : (q,); covariance : (q, q), infinite where second moments do not converge
+    """
+
+    mean: Floats
+    covariance: Floats
+
+
+def check_joint_size(N: int, d: int) -> None:
+    """Refuse a law of more coordinates than fit."""
+    most = tuning.JOINT_COORDINATES // d - 1
+    if most < N:
+        raise ArgumentError(f"agents must be at most {most} for a joint law in dimension {d}; got {N}")
+
+
+def joint_law(form: Joint, vector: Floats, group: Index) -> JointLaw:
+    """The same from a fixed point of joint.py; theta is measured from theta_star. group : (N,), of each agent.
+
+    Agents of a group vary about its mean as equals do: two of n have -1 / (n - 1) of the covariance of one.
+    """
+    d, N, m = form.d, len(group), form.step.moments
+    _, u, x = form.read(np.eye(form.n + form.l))
+    rows = np.concatenate([np.eye(form.n + form.l)[form.n :] if form.l else u, x[group].reshape(N * d, -1)])
+    memory = len(rows) - N * d
+    mean = np.append(np.zeros(memory), m.xi_star[m.table][group])
+    if not np.isfinite(vector).all():
+        return JointLaw(mean, np.full((len(rows),) * 2, np.inf))
+    Y, zY, zz, own = form.parts(vector)
+    out = rows @ np.block([[Y, zY.T], [zY, zz]]) @ rows.T
+    alike = np.equal.outer(group, group) / np.maximum(form.count.ravel()[group] - 1, 1)[:, None]
+    apart = (np.eye(N) * (1 + alike) - alike)[:, :, None, None] * own[group][:, None]
+    out[memory:, memory:] += apart.swapaxes(1, 2).reshape(N * d, N * d)
+    return JointLaw(mean, (out + out.T) / 2)
+
+
+def group_of(problem: Problem | Moments, a: Algorithm) -> Index:
+    """(N,): the group of each agent, in the order of `groups_of`; of moments alone agents stand group by group."""
+    if isinstance(problem, Moments):
+        return np.repeat(np.arange(len(problem.table)), problem.count)
+    rows = np.column_stack([problem.assignment, problem.weights, *(a.agent_factors(problem.n_agents) or ())])
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()

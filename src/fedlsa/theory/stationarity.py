@@ -25,11 +25,19 @@ from ..sampling import IID
 from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
-from .agent_laws import JointLaw, check_joint_size, exchange_law, group_of, joint_law
 from .bias_terms import limit_bias
-from .exchange_rounds import Agents, declared
+from .exchange_rounds import declared
 from .joint import Joint
-from .joint_laws import checked_method, joint_limit, joint_radius, rounds_at
+from .joint_laws import (
+    JointLaw,
+    check_joint_size,
+    checked_method,
+    group_of,
+    joint_law,
+    joint_limit,
+    joint_radius,
+    joint_round,
+)
 from .linear import bracket, crossing, not_negative, positive, refined, smat
 from .local_steps import round_length
 from .modes import Limit, ModalRound
@@ -112,7 +120,12 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm, joint: bool = F
     u, rate, lost = np.zeros(m.dim), partial(radius, problem, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
         if declared(algorithm):
-            return _jointly(Agents.of(problem), algorithm, start_error(problem, None), rate, lost, joint)
+            settled = joint_limit(joint_round(problem, algorithm), start_error(problem, None))
+            u, covariance, error = settled.mean[: m.dim], settled.C[: m.dim, : m.dim], max(settled.error, lost)
+            variance = float(np.trace(covariance))
+            mse = variance + (float(u @ u) if np.isfinite(variance) else 0.0)
+            whole = JointLaw(settled.step.centre() + settled.mean, settled.C) if joint else None
+            return Stationary(m.theta_star + u, u, covariance, variance, mse, "joint law", error, rate, whole)
         step = _round(problem, algorithm, eta)
         if isinstance(step, ServerRound):
             (u, covariance, error), route = step.limit, "means" if step.noise is None else "linear system"
@@ -144,20 +157,6 @@ def joint_vector(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
     found = vector if vector is not None else limit(step, ROUTES[1:]).vector(form)
     assert found is not None
     return form, found
-
-
-def _jointly(
-    agents: Agents, algorithm: Algorithm, u: Floats, rate: Callable[[], float], lost: float, joint: bool
-) -> Stationary:
-    """The same of methods that are an exchange, from the joint law of theta and all agents; u : where it begins."""
-    m, d = agents.moments, agents.moments.dim
-    step = rounds_at(algorithm, agents)(0)
-    found = joint_limit(step, step.start(u, -agents.xi_star, m.theta_star, agents.xi_star))
-    u, covariance = found.mean[:d], found.C[:d, :d]
-    variance = float(np.trace(covariance))
-    mse = variance + (float(u @ u) if np.isfinite(variance) else 0.0)
-    law, error = exchange_law(agents, step, found.mean, found.C) if joint else None, max(found.error, lost)
-    return Stationary(m.theta_star + u, u, covariance, variance, mse, "joint law", error, rate, law)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -198,7 +197,7 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     _, algorithm, eta = _checked(problem, algorithm)
     with np.errstate(over="ignore", invalid="ignore"):
         if declared(algorithm):
-            return joint_radius(rounds_at(algorithm, Agents.of(problem))(0))[0]
+            return joint_radius(joint_round(problem, algorithm))[0]
         step = _round(problem, algorithm, eta)
         return step.radius if isinstance(step, ServerRound) else agents_radius(step)
 
@@ -212,7 +211,7 @@ def margin_at(problem: Problem | Moments, a: Algorithm, eta: float) -> float:
     with np.errstate(all="ignore"):
         try:
             if declared(a):
-                left = 1 - joint_radius(rounds_at(replace(a, step_size=eta), Agents.of(problem))(0))[0]
+                left = 1 - joint_radius(joint_round(problem, replace(a, step_size=eta)))[0]
                 return max(left, -1.0) if abs(left) > tuning.EDGE else 0.0
             step = _round(problem, replace(a, step_size=eta), eta)
             if isinstance(step, ServerRound):
