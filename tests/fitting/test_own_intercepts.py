@@ -10,7 +10,6 @@ import statsmodels.api as sm
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
-from fedlsa.network.folder.config import check_task
 
 OWN = fl.Regression("y", columns=["x", "z"], own="intercept")
 SIZES = [40, 7, 3, 25, 2, 60]
@@ -283,5 +282,3 @@ def test_what_has_no_answer_is_refused_by_name():
         fl.Value(0.9, own="intercept")
     with pytest.raises(TypeError, match=r"it is own of fl\.Regression"):
         fl.fit([DATA], OWN, own="intercept")
-    with pytest.raises(ArgumentError, match="own must not be given on a network"):
-        check_task(OWN)

@@ -16,8 +16,7 @@ from fedlsa.fitting.covariance import (
     solution_point,
     system_sums,
 )
-from fedlsa.fitting.reading import read
-from fedlsa.fitting.rows import read_scaled
+from fedlsa.fitting.reading import read, read_scaled
 from fedlsa.fitting.sites import open_tables
 from fedlsa.fitting.sums import penalty_of
 from fedlsa.theory.linear import smat
@@ -31,6 +30,8 @@ TASKS = {
     "a constant among the columns": fl.Regression("y ~ C(group) + x0 - 1"),
     "ridge": fl.Regression("y", columns=["x0", "x1"], ridge=0.3),
     "an offset": fl.Regression("y", columns=["x0", "x1"], offset="x2"),
+    "own intercepts": fl.Regression("y", own="intercept"),
+    "own intercepts of categories": fl.Regression("y ~ x0 + C(group)", own="intercept", ridge=0.1, standardise=False),
     "a formula": fl.Regression("y ~ x0 * C(group) + I(x1 ** 2)"),
 }
 
@@ -63,6 +64,7 @@ class Sums:
         self.data, self.weights, _ = read(tables, task, self.weight, 1e9, lambda *_: None)
         self.pieces = [partial(read_scaled, t, task, self.data.columns, self.data.scale) for t in tables]
         self.counts, self.penalty = (np.array(SIZES), self.weights), penalty_of(task, self.data.scale)
+        self.own = task.own is not None
 
     def total(self, part):
         return np.sum([part(p, w) for p, w in zip(self.pieces, self.weights, strict=True)], axis=0)
@@ -70,17 +72,17 @@ class Sums:
     def all_coefficients(self, theta):
         d, scale = self.data.scale.dim, self.data.scale
         system = self.total(lambda p, w: system_sums(p(), theta, self.penalty, w))
-        at = solution_point(system, theta, self.data.coefficients, *self.counts)
+        at = solution_point(system, theta, self.data.coefficients, *self.counts, self.own)
         total = self.total(lambda p, w: score_sums(p, at, self.penalty, w))
-        return fields_of_fit(self.task, scale, sum(SIZES), at, total, range(d))
+        return fields_of_fit(self.task, scale, SIZES, at, total, range(d))
 
     def of_chosen(self, chosen, theta):
         scale = self.data.scale
         total = self.total(lambda p, w: system_sums(p(), theta, self.penalty, w))
         A = smat(total[: scale.dim * (scale.dim + 1) // 2], scale.dim)
-        at = ScorePoint(theta, np.linalg.solve(A.T, scale.original()[0][chosen].T).T)
+        at = ScorePoint(theta, np.linalg.solve(A.T, scale.original()[0][chosen].T).T, own=self.own)
         total = self.total(lambda p, w: score_sums(p, at, self.penalty, w))
-        return fields_of_fit(self.task, scale, sum(SIZES), at, total, chosen)
+        return fields_of_fit(self.task, scale, SIZES, at, total, chosen)
 
 
 def assert_same(found, fit, names=NUMBERS, chosen=slice(None)):
@@ -106,7 +108,7 @@ def test_two_sums_give_the_fit_of_all_rows_wherever_the_run_ended(sites, task, w
         assert np.abs(found["constant"] - fit.constant).max() <= 1e-9
 
 
-@pytest.mark.parametrize("task", [TASKS["pooled least squares"], TASKS["no intercept"]], ids=["intercept", "none"])
+@pytest.mark.parametrize("task", [TASKS[k] for k in ("pooled least squares", "no intercept", "own intercepts")])
 def test_directions_alone_give_the_errors_of_chosen_coefficients(sites, task):
     sums = Sums(sites, task)
     fit = fl.fit(sums.sites, task, covariance="HC1", plan=False)

@@ -190,7 +190,10 @@ def test_a_round_of_prepared_rows_is_a_round_of_simulate(log, tmp_path):
 @pytest.mark.parametrize(
     ("scale", "words"),
     [
-        (FeatureScale(np.zeros(3), np.ones(3), 0.0, 1.0, True), "scale must be that of 4 features; got one of 3"),
+        (
+            FeatureScale(np.zeros(3), np.ones(3), 0.0, 1.0, True),
+            "that of 4 features, with intercept=True; got one of 3",
+        ),
         (FeatureScale(np.zeros(4), np.zeros(4), 0.0, 1.0, True), "positive spreads"),
         (FeatureScale(np.zeros(4), np.ones(4), 0.0, 1.0, False), "scale must be that of 4 features"),
     ],
@@ -308,7 +311,7 @@ def test_a_log_in_a_csv_file_with_a_feature_map_goes_all_the_way(tmp_path):
     np.testing.assert_array_equal(rows.u.sum(axis=1), np.ones(100))
     A = rows.u.T @ rows.v / 100
     assert said.lowest == pytest.approx(np.linalg.eigvalsh((A + A.T) / 2)[0], rel=1e-10)
-    with pytest.raises(ArgumentError, match="that of 3 features; got one of 4"):
+    with pytest.raises(ArgumentError, match="that of 3 features, with intercept=False; got one of 4"):
         sites.measure(site.opened, task, original_scale(4, False))
 
 

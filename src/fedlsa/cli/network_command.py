@@ -167,7 +167,7 @@ def budget(
     from ..fitting import site_problem  # with the engine
 
     task = chosen_task(regression, value) or Regression("y")
-    check_unit(given["unit"], isinstance(task, Regression))
+    check_unit(given["unit"], isinstance(task, Regression), task.own is not None)
     like = site_problem(site_files(files), task, "sites", "rows")
     if given["rows"] is None:
         given["rows"] = int(np.diff(like.first).min())

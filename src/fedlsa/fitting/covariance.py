@@ -351,16 +351,18 @@ class ScorePoint:
 
     A : (d, d), for leverages; None, and scores are those of HC1
     spread : (d, d), for degrees of freedom where not all rows count the same (covariance.py); None where they do
+    own : whether sites have intercepts of their own
     """
 
     theta: Floats
     directions: Floats
     A: Floats | None = None
     spread: Floats | None = None
+    own: bool = False
 
     @property
     def kind(self) -> CovarianceKind:
-        return CovarianceKind("HC1" if self.A is None else "HC3", asked=False)
+        return CovarianceKind("HC1" if self.A is None else "HC3", asked=False, own=self.own)
 
 
 def score_sums(pieces: Pieces, at: ScorePoint, penalty: Floats, weight: float) -> Floats:
@@ -394,32 +396,35 @@ def chosen_coefficients(task: Task, names: Sequence[str], chosen: Sequence[str],
     return [names.index(checks.choice("each of errors_of", name, names)) for name in chosen]
 
 
-def solution_point(total: Floats, theta: Floats, names: Sequence[str], rows: Floats, weights: Floats) -> ScorePoint:
+def solution_point(
+    total: Floats, theta: Floats, names: Sequence[str], rows: Floats, weights: Floats, own: bool
+) -> ScorePoint:
     """The data's own solution, from where a run ended and the first sum there, and what the scores are to tell."""
     d, n = len(theta), int(np.sum(rows))
+    fitted = d + own * len(rows)
     k = d * (d + 1) // 2
     packed, gradient, shares = np.split(total, [k, k + d])  # shares : of r^2 u u^T over all rows
     A = smat(packed, d)
     check_determined(A, names, n)
-    if n <= d:
-        raise SiteDataError(f"error bars need more rows than coefficients, {d}; all sites together have {n}")
+    if n <= fitted:
+        raise SiteDataError(f"error bars need more rows than coefficients, {fitted}; all sites together have {n}")
     equal = rows_count_equally(rows, weights)
     spread = None if equal else np.asarray(np.linalg.pinv(smat(shares, d), hermitian=True), np.float64)
-    return ScorePoint(theta - np.linalg.solve(A, gradient), np.eye(d), A, spread)
+    return ScorePoint(theta - np.linalg.solve(A, gradient), np.eye(d), A, spread, own)
 
 
 def fields_of_fit(
-    task: Regression, scale: FeatureScale, n: int, at: ScorePoint, total: Floats, chosen: Sequence[int]
+    task: Regression, scale: FeatureScale, rows: Sequence[int], at: ScorePoint, total: Floats, chosen: Sequence[int]
 ) -> dict[str, Any]:
     """The fields of a Fit that the second sum gives: coefficients, covariance, how well the model fits.
 
-    n : rows of all sites; chosen : the q coefficients that directions are of. Others keep the run's value, and their
+    rows : of each site; chosen : the q coefficients that directions are of. Others keep the run's value, and their
     covariance is NaN
     """
-    d, q = len(at.theta), len(at.directions)
+    d, q, n, own = len(at.theta), len(at.directions), sum(rows), at.own * len(rows)
     k, (T, t) = q * (q + 1) // 2, scale.original()
     meat, gradient, mean, (y, yy, squares, shares) = np.split(total, [k, k + q, k + q + d])
-    meat, theta = at.kind.factor(n, d, 0) * smat(meat, q), T @ at.theta + t
+    meat, theta = at.kind.factor(n, d + own, 0) * smat(meat, q), T @ at.theta + t
     if at.A is not None:
         theta = T @ (at.theta - np.linalg.solve(at.A, gradient)) + t
         covariance, root = T @ sandwiches(at.A, meat) @ T.T, T @ root_of_sandwich(at.A, meat)
@@ -435,9 +440,9 @@ def fields_of_fit(
         "theta": theta,
         "covariance": covariance,
         "root": root,
-        "degrees_of_freedom": float(n - d) if pooled else min(float(n - d), d**2 / shares),
+        "degrees_of_freedom": float(n - d - own) if pooled else min(float(n - d - own), d**2 / shares),
         "covariance_kind": at.kind.shown,
-        **measure_fit(task, scale, A, (n, float(n)), squares, centre, variance, pooled),
+        **measure_fit(task, scale, A, (n, float(n)), squares, centre, variance, pooled, own=own),
     }
 
 

@@ -25,7 +25,7 @@ from .model_files import read_model, write_model
 from .sites import from_columns, has_names
 from .table_files import open_file
 from .tables import MissingRows, drop_incomplete, name_of
-from .tasks import OURS, Task, Value
+from .tasks import OURS, Task, Value, shared_intercept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -367,7 +367,7 @@ class Fit(Displayed, ReadOnly):
         """(q, d): R with R theta = 0 where the model is the same in every row."""
         one, k = np.eye(len(self.theta)), self.constant
         if self.task.intercept or k is None:
-            return one[: len(one) - (self.task.intercept and self.task.own is None)]
+            return one[: len(one) - shared_intercept(self.task)]
         some = np.flatnonzero(k)
         best = some[np.argmin(self.standard_error[some] / np.abs(k[some]))]  # it says which multiple of k theta is
         return np.delete(one - np.outer(k / k[best], one[best]), best, axis=0)
@@ -494,7 +494,7 @@ class Fit(Displayed, ReadOnly):
                     "right where the task ends in them, and unknown where no row begins there"
                 )
         else:
-            d = len(self.theta) - (task.intercept and task.own is None)
+            d = len(self.theta) - shared_intercept(task)
             is_number = isinstance(task, Value) and d == 1 and given.ndim == 1  # of each state
             x = checks.array("new", given[:, None] if is_number else states, ("n", d))
         return np.column_stack([x, np.ones(len(x))]) if task.intercept else x

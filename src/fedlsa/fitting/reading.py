@@ -255,6 +255,18 @@ def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Column
     return FirstPass(sums, integers, [logs[c] for c in sorted(logs)])
 
 
+def read_scaled(table: DataTable, task: Task, columns: Columns, scale: FeatureScale) -> Iterator[Piece]:
+    """The observations of a table in the run's coordinates, piece by piece; a log's traces go on across pieces.
+
+    Where intercepts are the sites' own, a pass before finds the means that each site takes from its rows
+    """
+    centres = None
+    if task.own is not None:
+        centres = first_pass(read_observations(table, task, columns), task, columns, table.sites).sums
+    for _, piece in read_observations(table, task, columns):
+        yield (piece if centres is None else centres.centre(piece, 0)).scaled(scale)
+
+
 def _grouped(tables: Sequence[DataTable]) -> list[SiteGroup]:
     """Tables in groups: one by one where they are few, else so many together that there are not too many groups."""
     out: list[SiteGroup] = []

@@ -24,7 +24,7 @@ from . import tables as data_tables
 from .design import Levels, agreed_levels, design_of
 from .formulas import parse_formula
 from .tables import Codes, ColumnBlock, DataTable, MissingRows, block_rows, drop_incomplete, listed
-from .tasks import Names, Regression, Task, Value
+from .tasks import Names, Regression, Task, Value, shared_intercept
 
 MAPPED = 512  # numbers that a feature map of unknown dimension is thought to make of a row
 FEW_ROWS = 32  # of a site in a piece, on average: with fewer, products of all sites at once are quicker
@@ -182,7 +182,7 @@ def feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
 
 def coefficient_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
     """Of k features, and of the intercept where all sites share one."""
-    return (*feature_names(task, columns, k), *(["intercept"] if task.intercept and task.own is None else []))
+    return (*feature_names(task, columns, k), *(["intercept"] if shared_intercept(task) else []))
 
 
 def feature_count(task: Task, columns: Columns) -> int:
@@ -395,12 +395,6 @@ class FeatureScale:
             T[k, :k] = -self.y_spread * self.centre / self.spread
             T[k, k], t[k] = self.y_spread, self.y_centre
         return T, t
-
-
-def read_scaled(table: DataTable, task: Task, columns: Columns, scale: FeatureScale) -> Iterator[Piece]:
-    """The observations of a table in the run's coordinates, piece by piece; a log's traces go on across pieces."""
-    for _, piece in read_observations(table, task, columns):
-        yield piece.scaled(scale)
 
 
 def read_observations(

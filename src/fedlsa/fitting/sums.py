@@ -18,7 +18,7 @@ from ..checks import LARGEST_REAL, Floats
 from ..errors import SiteDataError
 from .rows import FeatureScale, Piece
 from .tables import Codes, quoted
-from .tasks import Regression, Task
+from .tasks import Regression, Task, shared_intercept
 
 CONSTANT = 1e-15  # of a column's size: a spread below it is made of rounding errors
 SINGULAR = 1e-12  # of the largest singular value, rows and columns scaled to one size: below it are rounding errors
@@ -212,7 +212,7 @@ def scale_of(
     largest : (k + 1,) absolute values; names : of the k features; where : the sites, for errors
     """
     k, constant = len(names), variance <= (CONSTANT * mean) ** 2
-    intercept = task.intercept and task.own is None
+    intercept = shared_intercept(task)
     for j in np.flatnonzero(constant[:k]).tolist():
         rule, instead = f"column {names[j]!r} is 0 in every row of {where}", "leave it out"
         if task.formula is not None and "]" in names[j] and largest[j] == 0:
@@ -228,10 +228,10 @@ def scale_of(
         return original_scale(k, intercept)
     if not task.standardise:  # centred for the sake of a ridge
         return FeatureScale(mean[:k], np.ones(k), float(mean[k]), 1.0, intercept)
-    if not isinstance(task, Regression) or not task.intercept:  # without a constant term features cannot be shifted
+    if not isinstance(task, Regression) or not intercept:  # without a constant term features cannot be shifted
         size = np.sqrt(variance + mean**2)
         y_spread = float(size[k]) if isinstance(task, Regression) else 1.0
-        return FeatureScale(np.zeros(k), size[:k], 0.0, y_spread or 1.0, task.intercept)
+        return FeatureScale(np.zeros(k), size[:k], 0.0, y_spread or 1.0, intercept)
     spread = np.sqrt(variance)
     return FeatureScale(mean[:k], spread[:k], float(mean[k]), float(spread[k]) or 1.0, intercept)
 

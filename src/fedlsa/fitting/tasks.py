@@ -158,7 +158,7 @@ class Regression(Settings, ReadOnly):
 
         With an intercept a ridge needs centred columns: there the intercept is 0, and a penalty on it changes nothing.
         """
-        return self.standardise or (self.ridge > 0 and self.intercept)
+        return self.standardise or (self.ridge > 0 and shared_intercept(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -225,6 +225,13 @@ class Value(Settings, ReadOnly):
 
 
 Task = Regression | Value
+
+
+def shared_intercept(task: Task) -> bool:
+    """Whether the last coefficient is an intercept, one for all sites."""
+    return task.intercept and task.own is None
+
+
 WEIGHTS = ("sites", "samples")
 # coefficients, sites and rows up to which a run on rows is planned and done in two seconds of one core, however nearly
 # columns determine one another: 1.7 s at most were measured. With 4 coefficients it may take 30 s, with 14 it takes 40

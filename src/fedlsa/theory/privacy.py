@@ -150,12 +150,13 @@ def rho_of_answer(
     return rho_of(sensitivity + checks.real("grid", grid, at_least=0) * math.sqrt(d), sigma)
 
 
-def check_unit(unit: str, regression: bool) -> None:
-    """Refuse the unit "record" where no bound on a row's influence is proved: for value functions."""
-    if checks.choice("unit", unit, UNITS) == "record" and not regression:
-        raise ArgumentError(
-            "unit must be 'site' for a value function: its local steps may grow, so one row has no bound; got 'record'"
-        )
+def check_unit(unit: str, regression: bool, own: bool = False) -> None:
+    """Refuse the unit "record" where no bound on a row's influence is proved: for value functions, and for own
+    intercepts, since a row moves the means that all rows of its site are taken from."""
+    if checks.choice("unit", unit, UNITS) == "record" and (own or not regression):
+        why = "its local steps may grow, so one row has no bound" if not regression else "one row moves all of its site"
+        what = "where sites have intercepts of their own" if regression else "for a value function"
+        raise ArgumentError(f"unit must be 'site' {what}: {why}; got 'record'")
 
 
 def most_draws(local_steps: int, rows: int, tail: float = TAIL) -> int:

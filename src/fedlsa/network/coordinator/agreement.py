@@ -17,7 +17,7 @@ from ...fitting.covariance import chosen_coefficients, rows_count_equally
 from ...fitting.design import design_of
 from ...fitting.rows import Columns, FeatureScale
 from ...fitting.sums import original_scale, scale_of
-from ...fitting.tasks import Task, checked_weight
+from ...fitting.tasks import Task, checked_weight, shared_intercept
 from ...theory.private_plans import noise_sentence
 from ..carriers import SignedTransport
 from ..disk import read_json, write_json
@@ -235,9 +235,9 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
 
 def scale_from(sums: Sequence[int] | None, task: Task, names: Sequence[str], sites: Sequence[str]) -> FeatureScale:
     """The coordinates of the run, as fl.fit has them; sums : of all sites, None where none are needed."""
-    k = len(names) - task.intercept
+    k = len(names) - shared_intercept(task)
     if sums is None:
-        return original_scale(k, task.intercept)
+        return original_scale(k, shared_intercept(task))
     pooled = pooled_summary(sums)
     if len(pooled.mean) != k + 1:
         raise SiteDataError(f"the sites sent sums of {len(pooled.mean)} columns for {len(names)} coefficients")

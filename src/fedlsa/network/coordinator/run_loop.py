@@ -274,11 +274,11 @@ def standard_errors(with_: Inquiry, state: ServerState, terms: Agreement, slack:
         if not isinstance(task, Regression):
             raise NetworkError("sums of sites give those of a regression, not of a value function")
         if terms["chosen"]:
-            at, chosen = _of_chosen_coefficients(state, terms, task.ridge)
+            at, chosen = _of_chosen_coefficients(state, terms, task)
         else:
             at, chosen = _of_all_coefficients(with_, state, terms)
         order = Score(**_common(state) | {"theta": at.theta}, directions=at.directions, A=at.A, spread=at.spread)
-        found = fields_of_fit(task, scale, sum(terms["rows"].values()), at, _sum(with_, order), chosen)
+        found = fields_of_fit(task, scale, [*terms["rows"].values()], at, _sum(with_, order), chosen)
         notes = convergence_notes(found["theta"], T @ state.estimate + t, found["covariance"], max(state.slack, slack))
         return {"errors": to_plain(found | {"notes": notes})}
     except (FedLSAError, ArithmeticError, np.linalg.LinAlgError) as error:
@@ -294,10 +294,11 @@ def _of_all_coefficients(with_: Inquiry, state: ServerState, terms: Agreement) -
         raise NetworkError(f"{rule}, and there are {state.dim}; errors_of names some")
     system = _sum(with_, Solve(**_common(state)))
     counts = np.array([*terms["rows"].values()]), np.array(terms["weights"])
-    return solution_point(system, state.estimate, terms["names"], *counts), list(range(state.dim))
+    own = with_.network.task.own is not None
+    return solution_point(system, state.estimate, terms["names"], *counts, own), list(range(state.dim))
 
 
-def _of_chosen_coefficients(state: ServerState, terms: Agreement, ridge: float) -> tuple[ScorePoint, list[int]]:
+def _of_chosen_coefficients(state: ServerState, terms: Agreement, task: Regression) -> tuple[ScorePoint, list[int]]:
     """Where rounds have found directions: at the run's end."""
     chosen, scale = terms["chosen"], scale_from_json(terms["scale"])
     if len(state.found) < len(chosen):
@@ -305,8 +306,8 @@ def _of_chosen_coefficients(state: ServerState, terms: Agreement, ridge: float) 
     c = scale.original()[0][chosen]
     directions = np.linalg.norm(c, axis=1, keepdims=True) * np.vstack([state.found[1:], state.theta])
     if scale.intercept:  # sites have a ridge of the intercept too, which is apart from centred columns, and 0
-        directions[:, -1] *= 1 + ridge
-    return ScorePoint(state.estimate, directions), chosen
+        directions[:, -1] *= 1 + task.ridge
+    return ScorePoint(state.estimate, directions, own=task.own is not None), chosen
 
 
 def _common(state: ServerState) -> dict[str, Any]:

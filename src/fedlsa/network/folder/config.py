@@ -58,8 +58,6 @@ def check_task(task: Task) -> None:
     if isinstance(task, Regression) and task.row_weights is not None:
         rule = "row_weights must not be given on a network, whose sites count rows"
         raise ArgumentError(f"{rule}; got {checks.show(task.row_weights)}")
-    if task.own is not None:
-        raise ArgumentError(f"own must not be given on a network, whose sites share an intercept; got {task.own!r}")
     if isinstance(task, Value) and task.discount == 1:
         raise ArgumentError("discount must be below 1 on a network, whose sites do not tell if episodes end; got 1")
 

@@ -25,13 +25,13 @@ from ...checks import Floats
 from ...errors import MessageError, NetworkError, PolicyError
 from ...fitting.design import Levels, level_counts
 from ...fitting.formulas import kind_of, parse_formula
-from ...fitting.reading import first_pass
-from ...fitting.rows import Columns, FeatureScale, Piece, feature_count, integers_error, read_observations, read_scaled
+from ...fitting.reading import first_pass, read_scaled
+from ...fitting.rows import Columns, FeatureScale, Piece, feature_count, integers_error, read_observations
 from ...fitting.rows import coefficient_names as fitted_names
 from ...fitting.run_plan import RowSizes, Scalars, noise_form, row_sizes
 from ...fitting.sums import Summary, Systems, null_space, original_scale
 from ...fitting.tables import DataTable, MissingRows, listed
-from ...fitting.tasks import Regression, Task
+from ...fitting.tasks import Regression, Task, shared_intercept
 from ...theory import tuning
 from ...theory.linear import symkron, triangle
 from .. import disk
@@ -52,12 +52,17 @@ MOMENTS = 32  # dimensions up to which noise moments are shared: the exact plann
 
 @dataclass(frozen=True, eq=False)
 class TableView:
-    """A table as a task reads it: its columns, the names of the coefficients, sums, and what the policy asks of it."""
+    """A table as a task reads it: its columns, the names of the coefficients, sums, and what the policy asks of it.
+
+    summary, system : of one site, without the ridge; of rows less their means where the intercept is the site's own
+    means : (k + 1,) of features and target, from which that intercept follows. They stay here
+    """
 
     columns: Columns
     names: tuple[str, ...]
     summary: Summary
-    system: Systems  # without the ridge, of one site
+    system: Systems
+    means: Floats
     facts: TableFacts
     digest: str  # another one where any row has changed, in whatever order they come
     rows: Words  # a hash of each, sorted
@@ -89,8 +94,9 @@ def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: i
     found = first_pass(pieces, task, coded, site.sites)
     if found.integers:
         raise integers_error(site.name, columns.state[0])
-    summary = found.sums.summary()
-    system = found.sums.systems(original_scale(len(summary.mean) - 1, task.intercept), 0.0)
+    sums = found.sums if task.own is None else found.sums.within()
+    summary = sums.summary()
+    system = sums.systems(original_scale(len(summary.mean) - 1, shared_intercept(task)), 0.0)
     names = coefficient_names(task, coded)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
     found_levels = level_counts(site, task) if design is None else {}  # those of a design are no news
@@ -100,7 +106,8 @@ def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: i
         leverage = row_sizes(lambda: (piece for _, piece in read_observations(site, task, coded))).leverage
     facts = TableFacts(summary.n, columns.all, rarest, levels, leverage)
     rows, dropped = np.sort(np.concatenate(counts.rows)), int(missing.incomplete[0])
-    return TableView(columns, names, summary, system, facts, f"{counts.checksum:016x}", rows, dropped)
+    digest, means = f"{counts.checksum:016x}", found.sums.mean[0]
+    return TableView(columns, names, summary, system, means, facts, digest, rows, dropped)
 
 
 def _with_bases(task: Task, levels: Levels) -> Levels:

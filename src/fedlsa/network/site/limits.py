@@ -24,7 +24,7 @@ from ...errors import ArgumentError, MessageError, PolicyError
 from ...fitting.rows import FeatureScale
 from ...fitting.run_plan import RowSizes, power_of_two
 from ...fitting.sums import Summary
-from ...fitting.tasks import Regression, Task
+from ...fitting.tasks import Regression, Task, shared_intercept
 from ...theory.privacy import check_unit, rho_of_answer
 from ..folder.certificates import SiteIdentity, check_site, mask_key
 from ..folder.config import SiteFolder
@@ -172,7 +172,7 @@ def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: T
         if not scale.trivial:
             raise refused("largest_deviation", "the task has no coordinates but its own; the run brings others")
         return
-    shifted = task.intercept and isinstance(task, Regression)
+    shifted = shared_intercept(task) and isinstance(task, Regression)
     if (scale.centre.any() or scale.y_centre) and not shifted:
         raise refused("largest_deviation", "columns of a task without an intercept cannot be shifted")
     if not task.standardise:  # columns are shifted and not stretched: that is a change of theta and no more
@@ -290,7 +290,7 @@ def check_noise(policy: Policy, terms: RunTerms, task: Task, totals: LedgerTotal
     coding = terms.coding
     if coding.noise is not None:
         try:
-            check_unit(coding.unit, isinstance(task, Regression))
+            check_unit(coding.unit, isinstance(task, Regression), task.own is not None)
         except ArgumentError as error:
             raise refused("privacy", str(error)) from None
     if policy.privacy == "none":

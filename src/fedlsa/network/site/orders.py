@@ -26,7 +26,8 @@ from ...checks import Floats
 from ...engine.local import Means
 from ...errors import FedLSAError, MessageError, PolicyError, SiteDataError
 from ...fitting.covariance import ScorePoint, score_sums, system_sums
-from ...fitting.rows import FeatureScale, read_scaled
+from ...fitting.reading import read_scaled
+from ...fitting.rows import FeatureScale
 from ...fitting.run_plan import StepLimits
 from ...fitting.sums import penalty_of
 from ...theory.privacy import discrete_gaussian, rho_for
@@ -351,7 +352,7 @@ class OrderHandler:
             if isinstance(message, messages.Solve):
                 sums, left = system_sums(pieces(), message.theta, *part), "sums of products of all columns"
             else:
-                at = ScorePoint(message.theta, message.directions, message.A, message.spread)
+                at = ScorePoint(message.theta, message.directions, message.A, message.spread, task.own is not None)
                 sums, left = score_sums(pieces, at, *part), "sums of scores"
         share = opened.run.hidden(to_integers(sums.tolist(), STATISTICS.unit), STATISTICS.limbs, message.sites, label)
         more = {"numbers": len(sums), "groups": opened.groups}
@@ -368,6 +369,9 @@ class OrderHandler:
         if names != note["names"]:
             raise MessageError("'names' must be those of the coefficients that this site has; they are others")
         out["coefficients"] = (T @ message.theta + t).tolist()
+        if self.site.task.own is not None:  # it is nobody else's: it is written here, and is in no answer
+            means = self.table.view(AgreedDesign.from_text(note["design"])).means
+            out["own_intercept"] = float(means[-1] - means[:-1] @ out["coefficients"])
         label, order_digest = opened.label(message).hex(), digest_of(message)
         known = self.ledger.run(terms.token)
         if known is not None and known.labels.get(message.kind) != order_digest:  # the same is answered again

@@ -26,12 +26,13 @@ from ... import checks
 from ...engine.local import ClippedMeans, Means, Rows, alias_slots
 from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
-from ...fitting.rows import Columns, FeatureScale, choose_columns, feature_count, read_scaled
+from ...fitting.reading import read_scaled
+from ...fitting.rows import Columns, FeatureScale, choose_columns, feature_count
 from ...fitting.run_plan import RowSizes, row_sizes
 from ...fitting.sites import open_table
 from ...fitting.sums import Systems, refuse_empty
 from ...fitting.tables import DataTable
-from ...fitting.tasks import Task
+from ...fitting.tasks import Task, shared_intercept
 from .. import disk
 from ..folder.config import task_text
 from ..protocol.agreed_design import AgreedDesign
@@ -175,9 +176,10 @@ def site_columns(site: DataTable, task: Task, design: AgreedDesign | None) -> Co
 
 def check_scale(task: Task, columns: Columns, scale: FeatureScale) -> None:
     """Refuse coordinates that are not those of the task's features, for they come over the wire."""
-    k = feature_count(task, columns)
-    if scale.centre.shape != (k,) or scale.spread.shape != (k,) or scale.intercept != task.intercept:
-        raise ArgumentError(f"scale must be that of {k} features; got one of {len(scale.centre)}")
+    k, intercept = feature_count(task, columns), shared_intercept(task)
+    if scale.centre.shape != (k,) or scale.spread.shape != (k,) or scale.intercept != intercept:
+        got = f"got one of {len(scale.centre)}, with intercept={scale.intercept}"
+        raise ArgumentError(f"scale must be that of {k} features, with intercept={intercept}; {got}")
     if not (np.isfinite(scale.centre).all() and (scale.spread > 0).all() and scale.y_spread > 0):
         raise ArgumentError("scale must have finite centres and positive spreads; it has others")
 
