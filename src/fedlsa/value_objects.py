@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from functools import cached_property, wraps
+from dataclasses import MISSING, field, fields, is_dataclass
+from functools import cached_property, partial, wraps
 from html import escape
 from inspect import cleandoc
 from textwrap import wrap
 from typing import Any, TypeVar
 
 import numpy as np
+
+from . import checks
 
 _T = TypeVar("_T")
 SAMPLED = 16  # numbers of an array that its hash looks at: a hash must be cheap, equality looks at all of them
@@ -170,6 +172,26 @@ class Settings(Displayed):
         known = meanings(type(self))
         ordered: list[Any] = sorted(fields(self), key=lambda f: bool(f.kw_only)) if is_dataclass(self) else []
         return repr(self), [(f.name, getattr(self, f.name), known.get(f.name, "")) for f in ordered]
+
+
+class Checked(Settings):
+    """Settings whose fields check themselves when they are made: each `number`, each `count`, and all of type bool."""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):  # type: ignore[arg-type]
+            check = checks.boolean if f.type in ("bool", bool) else f.metadata.get("check")
+            if check and not isinstance(getattr(self, f.name), f.metadata.get("instead", ())):
+                object.__setattr__(self, f.name, check(f.name, getattr(self, f.name)))
+
+
+def number(default: Any = MISSING, instead: Any = (), check: Any = checks.real, **bounds: float) -> Any:
+    """A field of `Checked` that is a number within `bounds` of `check`; instead : the class of what else it may be."""
+    return field(default=default, metadata={"check": partial(check, **bounds), "instead": instead})
+
+
+def count(default: Any = MISSING, instead: Any = (), **bounds: int) -> Any:
+    """The same of an integer, within `bounds` of `checks.integer`."""
+    return number(default, instead, checks.integer, **bounds)
 
 
 def meanings(kind: type) -> dict[str, str]:

@@ -60,12 +60,12 @@ def test_the_method_becomes_a_part_of_fedlsa_by_the_steps_of_the_page(tmp_path):
     room = source / "fedlsa" / "algorithms"
     own = METHOD.replace("from fedlsa.algorithms import", "from .methods import")
     (room / "half_gain.py").write_text(own.replace('{"theory", "plan"}', '{"theory", "plan", "fit", "network"}'))
-    put(room / "__init__.py", "from .methods import", "from .half_gain import HalfGain\nfrom .methods import")
-    put(room / "__init__.py", '"FixedRounds"', '"FixedRounds", "HalfGain"')
+    first = "from .methods import SCAFFLSA as SCAFFLSA"
+    put(room / "__init__.py", first, f"from .half_gain import HalfGain as HalfGain\n{first}")
     put(room / "__init__.py", "(FedLSA, SCAFFLSA, Scaffnew)}", "(FedLSA, SCAFFLSA, Scaffnew, HalfGain)}")
     fedlsa = "from .algorithms import FedLSA as FedLSA"
     put(source / "fedlsa" / "__init__.py", fedlsa, f"{fedlsa}\n    from .algorithms import HalfGain as HalfGain")
-    for step in ("half_gain.py", "`__all__` and `METHODS`", "from .algorithms import HalfGain as HalfGain"):
+    for step in ("half_gain.py", "add it to `METHODS`", "from .algorithms import HalfGain as HalfGain"):
         assert step in PAGE
     assert run(tmp_path, "-c", AS_PART, source=source).split() == ["True", "True", "True", "2"]
     command = ["-m", "fedlsa", "plan", "--method", "halfgain", "--agents", "3", "--epsilon", "0.5"]

@@ -27,11 +27,8 @@ class Declared(ExchangeMethod):
         return self.factors
 
     def exchange(self, eta, updates, agents, dim):
-        share = self.taking_part(agents) / agents
-        c = self.control(self.gain(np.asarray(eta, float), updates), share)
-        means, then, absent = {"mean": ("change", 1), **c["means"]}, dict(c["then"]), dict(c["absent"])
-        then["theta"] = {"theta": 1, "mean": 1}
-        plain = Exchange(means=means, then=then, absent=absent, send=self.send)
+        plain = self.declare(np.asarray(eta, float), updates, agents, send=self.send)
+        then, absent = plain.then, plain.absent
         each, some = np.linspace(0.5, 1, agents)[:, None], np.arange(dim) % 2
         now, old = {"theta": 1, "mean": 1}, np.linspace(0, 0.5, agents)
         return {
@@ -70,7 +67,7 @@ class Declared(ExchangeMethod):
                 agent=("error",),
                 messages={"change": {**CHANGE, "error": 1}, "other": {"residual": 0.1, "xi": each * np.ones(dim)}},
                 then={**then, "error": {"change": 0.5, "sent_change": -0.5, "sent_other": 0.1}},
-                means={**means, "two": ("other", np.linspace(0, 0.3, agents))},
+                means={**plain.means, "two": ("other", np.linspace(0, 0.3, agents))},
             ),
             "rule": lambda: replace(
                 plain, server=("square",), rule=adapt, parameters=(0.1, 0.5), then={**then, "theta": now}

@@ -37,10 +37,7 @@ class Declared(fl.ExchangeMethod):
 
 
 def corrected(a, eta, H, share=1.0, **more):
-    c = a.control(1 / (eta * H), share)
-    then = {"theta": {"theta": 1, "mean": 1}} | c["then"] | more.pop("then", {})
-    means = {"mean": ("change", 1)} | c["means"]
-    return Exchange(means=means, then=then, absent=c["absent"] | more.pop("absent", {}), **more)
+    return a.declare(eta, H, 2, share=share, **more)
 
 
 def delayed(a, eta, H, N, d):

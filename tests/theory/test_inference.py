@@ -11,7 +11,6 @@ from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.algorithms import Exchange
 from fedlsa.errors import ArgumentError
 from fedlsa.theory import stationarity, tuning
 
@@ -209,10 +208,7 @@ class DeclaredSCAFFLSA(fl.ExchangeMethod):
     """SCAFFLSA as an exchange."""
 
     def exchange(self, eta, updates, agents, dim):
-        control = self.control(1 / (eta * updates), self.taking_part(agents) / agents)
-        then = {"theta": {"theta": 1, "mean": 1}} | control["then"]
-        means = {"mean": ("change", 1)} | control["means"]
-        return Exchange(means=means, then=then, absent=control["absent"])
+        return self.declare(eta, updates, agents)
 
 
 @pytest.mark.parametrize("participants", [None, 2])

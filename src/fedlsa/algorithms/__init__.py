@@ -6,80 +6,45 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from .adam import Adam
-from .anderson import Anderson
-from .buffered import Buffered
-from .compressed import Compressed
-from .delayed import Delayed
-from .dropouts import Dropouts
-from .exchanges import Exchange
-from .fedlin import FedLin
-from .fednova import FedNova
-from .fedprox import FedProx
-from .gradient_tracking import GradientTracking
-from .methods import SCAFFLSA, Algorithm, ExchangeMethod, FedLSA, FixedRounds, PowerLength, PowerStep, Scaffnew
-from .momentum import Momentum
-from .personal import Personal
-from .scaffold import Scaffold
-from .sending import Noise, RandK, Rounding, Sending, Sign, TopK
-from .stages import Geometric, Linear
-from .svrg import SVRG
-from .unequal_work import UnequalWork
+from .adam import Adam as Adam
+from .anderson import Anderson as Anderson
+from .buffered import Buffered as Buffered
+from .compressed import Compressed as Compressed
+from .delayed import Delayed as Delayed
+from .dropouts import Dropouts as Dropouts
+from .exchanges import Exchange as Exchange
+from .fedlin import FedLin as FedLin
+from .fednova import FedNova as FedNova
+from .fedprox import FedProx as FedProx
+from .gradient_tracking import GradientTracking as GradientTracking
+from .methods import SCAFFLSA as SCAFFLSA
+from .methods import Algorithm as Algorithm
+from .methods import ExchangeMethod as ExchangeMethod
+from .methods import FedLSA as FedLSA
+from .methods import FixedRounds as FixedRounds
+from .methods import PowerLength as PowerLength
+from .methods import PowerStep as PowerStep
+from .methods import Scaffnew as Scaffnew
+from .momentum import Momentum as Momentum
+from .personal import Personal as Personal
+from .scaffold import Scaffold as Scaffold
+from .sending import Noise as Noise
+from .sending import RandK as RandK
+from .sending import Rounding as Rounding
+from .sending import Sending as Sending
+from .sending import Sign as Sign
+from .sending import TopK as TopK
+from .stages import Geometric as Geometric
+from .stages import Linear as Linear
+from .svrg import SVRG as SVRG
+from .unequal_work import UnequalWork as UnequalWork
 
-__all__ = [
-    "SCAFFLSA",
-    "SVRG",
-    "Adam",
-    "Algorithm",
-    "Anderson",
-    "Buffered",
-    "Compressed",
-    "Delayed",
-    "Dropouts",
-    "Exchange",
-    "ExchangeMethod",
-    "FedLSA",
-    "FedLin",
-    "FedNova",
-    "FedProx",
-    "FixedRounds",
-    "Geometric",
-    "GradientTracking",
-    "Linear",
-    "Momentum",
-    "Noise",
-    "Personal",
-    "PowerLength",
-    "PowerStep",
-    "RandK",
-    "Rounding",
-    "Scaffnew",
-    "Scaffold",
-    "Sending",
-    "Sign",
-    "TopK",
-    "UnequalWork",
-]
+__all__ = sorted(n for n, it in vars().items() if isclass(it) and it.__module__.startswith(f"{__name__}."))
 METHODS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}  # of the paper
-FAMILY: dict[str, type[Algorithm]] = METHODS | {  # those that commands do not offer, but files know
+FAMILY: dict[str, type[Algorithm]] = METHODS | {  # all that are imported here: commands offer METHODS, files know all
     kind.name: kind
-    for kind in (
-        UnequalWork,
-        Dropouts,
-        FedNova,
-        Delayed,
-        Buffered,
-        Compressed,
-        Momentum,
-        Adam,
-        Anderson,
-        Personal,
-        SVRG,
-        FedProx,
-        FedLin,
-        Scaffold,
-        GradientTracking,
-    )
+    for kind in list(vars().values())
+    if isclass(kind) and issubclass(kind, Algorithm) and kind not in (Algorithm, FixedRounds, ExchangeMethod)
 }
 
 
@@ -116,4 +81,4 @@ def method(argument: str, given: Any, what: str = "") -> Algorithm:
         example = f"fl.{kind.__name__}" if METHODS.get(kind.name) is kind else kind.__name__
         rule = f"{argument} must have its settings, {example}({', '.join(f'{name}=...' for name in missing)})"
         raise ArgumentTypeError(f"{rule}; got {checks.show(given)}")
-    return kind()  # type: ignore[call-arg]
+    return kind()

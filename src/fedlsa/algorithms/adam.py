@@ -1,13 +1,12 @@
 """A server that scales each coordinate by how much it moves: Adam."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..checks import Floats
-from .exchanges import Exchange
-from .methods import ExchangeMethod, number
+from ..value_objects import number
+from .methods import ServerRule
 
 
 def adam_step(server: Floats, means: Floats, t: int, parameters: Floats) -> None:
@@ -20,16 +19,14 @@ def adam_step(server: Floats, means: Floats, t: int, parameters: Floats) -> None
 
 
 @dataclass(frozen=True, repr=False)
-class Adam(ExchangeMethod):
+class Adam(ServerRule):
     """FedAdam (Reddi et al., 2021): theta moves by the mean change, divided by the size that it usually has.
 
     Fixed point: theta_star with control variates, without them that of FedLSA, if it comes to rest: the size of its
     steps does not look at the distance, so it hovers at about server_step_size. Not linear, so it has no exact theory.
     Invariant: sum_c w_c xi_c = 0.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     server_step_size : above 0; beta_1, beta_2 : how long moments remember, below 1; floor : of the divisor, above 0
-    corrected : whether agents keep control variates
 
     >>> run = fl.simulate(fl.problems.ring(agents=4), fl.Adam(0.1, 5), rounds=20, seeds=1, engine="reference")
     >>> float(run["squared_error"][0, -1]) < float(run["squared_error"][0, 0])
@@ -40,16 +37,5 @@ class Adam(ExchangeMethod):
     beta_1: float = number(0.9, at_least=0, below=1)
     beta_2: float = number(0.99, at_least=0, below=1)
     floor: float = number(0.001, above=0)
-    name = "adam"
-    supports = frozenset()
-
-    def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
-        return self.declare(
-            eta,
-            updates,
-            agents,
-            server=("first", "second"),
-            then={"theta": {"theta": 1}},
-            rule=adam_step,
-            parameters=(self.server_step_size, self.beta_1, self.beta_2, self.floor),
-        )
+    memory = ("first", "second")
+    rule = staticmethod(adam_step)

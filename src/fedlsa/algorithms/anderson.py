@@ -1,11 +1,10 @@
 """A server that extrapolates from its last rounds: Anderson acceleration."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..checks import Floats
-from .exchanges import Exchange
-from .methods import ExchangeMethod, number
+from ..value_objects import count, number
+from .methods import ServerRule
 
 
 def anderson_step(server: Floats, means: Floats, t: int, parameters: Floats) -> None:
@@ -27,34 +26,21 @@ def anderson_step(server: Floats, means: Floats, t: int, parameters: Floats) -> 
 
 
 @dataclass(frozen=True, repr=False)
-class Anderson(ExchangeMethod):
+class Anderson(ServerRule):
     """Anderson acceleration (Anderson, 1965) of the server: the step that would undo the change, were it linear.
 
     From the last one or two rounds it fits, by least squares, how the change depends on theta. Fixed point: theta_star
     with control variates, without them that of FedLSA. Not linear, so it has no exact theory. Invariant:
     sum_c w_c xi_c = 0.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     depth : rounds that it looks back, 1 or 2; ridge : of the least squares, relative, above 0: more where noise is
-    corrected : whether agents keep control variates
 
     >>> run = fl.simulate(fl.problems.ring(agents=4), fl.Anderson(0.1, 5), rounds=20, seeds=1, engine="reference")
     >>> float(run["squared_error"][0, -1]) < float(run["squared_error"][0, 0])
     True
     """
 
-    depth: int = number(1, at_least=1, at_most=2)
+    depth: int = count(1, at_least=1, at_most=2)
     ridge: float = number(0.01, above=0)
-    name = "anderson"
-    supports = frozenset()
-
-    def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
-        return self.declare(
-            eta,
-            updates,
-            agents,
-            server=("point", "change_1", "point_2", "change_2"),
-            then={"theta": {"theta": 1}},
-            rule=anderson_step,
-            parameters=(float(self.depth), self.ridge),
-        )
+    memory = ("point", "change_1", "point_2", "change_2")
+    rule = staticmethod(anderson_step)

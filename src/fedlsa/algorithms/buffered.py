@@ -15,22 +15,10 @@ class Buffered(ExchangeMethod):
     are equally quick. Fixed point: theta_star with control variates, without them that of FedLSA. Invariant:
     sum_c w_c xi_c = 0. With all participants it is fl.Delayed with a delay of one round.
 
-    local_steps : observations that each agent receives between two communications, at least 1
-    corrected : whether agents keep control variates
-
     >>> fl.Buffered(0.05, 10, participants=3).exchange(0.05, 10, agents=10, dim=4).agent
     ('copy',)
     """
 
-    name = "buffered"
-
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
-        return self.declare(
-            eta,
-            updates,
-            agents,
-            agent=("copy",),
-            begin={"copy": {"theta": 1}},
-            start={"copy": 1},
-            then={"copy": {"theta": 1}},
-        )
+        now = {"copy": {"theta": 1}}
+        return self.declare(eta, updates, agents, agent=("copy",), begin=now, start={"copy": 1}, then=now)

@@ -21,10 +21,8 @@ class Compressed(ExchangeMethod):
     control variates that of FedLSA. (Were control variates to learn from change_c itself, sum_c w_c (xi_c + gain
     error_c) = 0 would keep theta_star too, but undo what the memory is for.)
 
-    local_steps : observations that each agent receives between two communications, at least 1
     send : fl.RandK, fl.Rounding, fl.Noise; or fl.TopK, fl.Sign, which have no exact theory
     memory : whether agents remember what was lost; then with fl.RandK(k, scaled=False)
-    corrected : whether agents keep control variates
 
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> few = fl.Compressed(0.05, 10, fl.RandK(2))
@@ -34,15 +32,12 @@ class Compressed(ExchangeMethod):
 
     send: Sending = RandK(1)  # noqa: RUF009  immutable
     memory: bool = False
-    name = "compressed"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.instance("send", self.send, Sending, "what is sent, such as fl.RandK(...)")
-        if checks.boolean("memory", self.memory) and getattr(self.send, "scaled", False):
-            raise ArgumentError(
-                f"send must not be scaled beside memory, as fl.RandK(k, scaled=False); got {self.send!r}"
-            )
+        if self.memory and getattr(self.send, "scaled", False):
+            raise ArgumentError(f"send must not be scaled beside memory, as fl.RandK(k, scaled=False); got {self.send}")
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         scaled = getattr(self.send, "scaled", False)

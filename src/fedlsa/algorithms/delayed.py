@@ -16,9 +16,7 @@ class Delayed(ExchangeMethod):
     theta_star with control variates, without them that of FedLSA, whatever the delays; longer ones need shorter steps.
     Invariant: sum_c w_c xi_c = 0. delays=(1,) is SCAFFLSA, or FedLSA.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     delays : probabilities of tau = 0, 1, ..., that each agent draws from in each round
-    corrected : whether agents keep control variates
 
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> late = fl.Delayed(0.05, 10, delays=(0.5, 0.3, 0.2))
@@ -27,7 +25,6 @@ class Delayed(ExchangeMethod):
     """
 
     delays: tuple[float, ...] = (0.5, 0.5)
-    name = "delayed"
 
     def __post_init__(self) -> None:
         super().__post_init__()

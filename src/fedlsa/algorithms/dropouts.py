@@ -18,9 +18,7 @@ class Dropouts(UnequalWork):
     So the mean is the one of all agents in expectation. Fixed point and invariant: those of fl.UnequalWork, whatever
     the q_c: theta_star and sum_c w_c xi_c = 0 with control variates.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     dropout : q_c, (N,), or one for all, at least 0 and below 1
-    step_factors, length_factors, corrected : as of fl.UnequalWork
 
     >>> p = fl.problems.garnet(agents=3, seed=0)
     >>> method = fl.Dropouts(0.05, 10, dropout=(0.5, 0.1, 0), length_factors=(1, 1, 0.5))
@@ -29,7 +27,6 @@ class Dropouts(UnequalWork):
     """
 
     dropout: float | tuple[float, ...] = 0.1
-    name = "dropouts"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..checks import Floats
 from .exchanges import Exchange
 from .methods import FixedRounds
 
@@ -18,17 +15,10 @@ class FedLin(FixedRounds):
     round sends and receives two vectors, one after the other. Fixed point: theta_star, for every agent then moves by
     G_c mean_residual. It remembers nothing, so no invariant is needed, nor is any agent that does not answer.
 
-    local_steps : observations that each agent receives between two communications, at least 1
-
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> float(np.abs(fl.theory.stationary(p, fl.FedLin(0.05, 10)).bias).max()) < 1e-10
     True
     """
-
-    name = "fedlin"
-
-    def gain(self, eta: Floats, updates: Any) -> Floats:
-        return np.zeros_like(eta)
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         return Exchange(

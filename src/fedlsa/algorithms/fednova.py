@@ -17,10 +17,6 @@ class FedNova(UnequalWork):
     theta) = 0 with G_c of fl.UnequalWork: unequal work biases nothing to first order in the step size, FedLSA's drift
     remains; theta_star if control variates are kept (invariant: sum_c w_c xi_c = 0). Of agents alike it is FedLSA.
 
-    local_steps : observations that each agent receives between two communications, at least 1
-    step_factors, length_factors : as of fl.UnequalWork
-    corrected : whether agents keep control variates
-
     >>> p = fl.problems.garnet(agents=2, seed=0)
     >>> fair = fl.FedNova(0.05, 20, length_factors=(0.2, 1))
     >>> f"{np.linalg.norm(fl.theory.stationary(p, fair).bias):.2g}"
@@ -28,7 +24,6 @@ class FedNova(UnequalWork):
     """
 
     corrected: bool = field(default=False, kw_only=True)
-    name = "fednova"
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         walk = np.broadcast_to(np.ravel(eta * updates), agents)

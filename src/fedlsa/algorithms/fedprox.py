@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..value_objects import number
 from .exchanges import Exchange
-from .methods import ExchangeMethod, number
+from .methods import ExchangeMethod
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,9 +18,7 @@ class FedProx(ExchangeMethod):
 
     theta_star if control variates are kept beside it (invariant: sum_c w_c xi_c = 0). pull=0 is FedLSA.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     pull : its strength (their mu), at least 0
-    corrected : whether agents keep control variates
 
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> [float(np.linalg.norm(fl.theory.stationary(p, fl.FedProx(0.1, 100, m)).bias).round(3)) for m in (0, 1)]
@@ -28,7 +27,6 @@ class FedProx(ExchangeMethod):
 
     pull: float = number(1.0, at_least=0)
     corrected: bool = field(default=False, kw_only=True)
-    name = "fedprox"
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         return self.declare(eta, updates, agents, pull=self.pull)

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..checks import Floats
 from .exchanges import Exchange
 from .methods import FixedRounds
 
@@ -18,17 +15,10 @@ class GradientTracking(FixedRounds):
     mean, which is as old as the last reports: track <- track + sum_{c in S} w_c (residual_c - reported_c). Fixed point:
     theta_star. Invariant: track = sum_c w_c reported_c, where reported_c is kept as -xi_c.
 
-    local_steps : observations that each agent receives between two communications, at least 1
-
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> float(np.abs(fl.theory.stationary(p, fl.GradientTracking(0.05, 10)).bias).max()) < 1e-10
     True
     """
-
-    name = "gradienttracking"
-
-    def gain(self, eta: Floats, updates: Any) -> Floats:
-        return np.zeros_like(eta)
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         return Exchange(

@@ -20,7 +20,9 @@ and Scaffnew (appendix, algo:fed-lsa-controlvar-h1), whose rounds have random le
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from textwrap import fill, indent
+from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -29,7 +31,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
-from ..value_objects import Settings
+from ..value_objects import Checked, count, meanings, number
 from .exchanges import Exchange
 from .stages import LONGEST_ROUND, Geometric, Lengths, Linear, Local, Private, Sample, Shared, Stage
 
@@ -38,7 +40,7 @@ EVERYTHING = frozenset({"theory", "plan", "fit", "network", "paper"})
 
 
 @dataclass(frozen=True, repr=False)
-class PowerStep(Settings):
+class PowerStep(Checked):
     """The decreasing step size eta_t = eta_0 / (t + 1)^power in round t = 0, 1, ...
 
     eta_0 : the step size of the first round, above 0
@@ -48,21 +50,16 @@ class PowerStep(Settings):
     array([0.1  , 0.071, 0.058, 0.05 ])
     """
 
-    eta_0: float
-    power: float
+    eta_0: float = number(above=0)
+    power: float = number(at_least=0)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "eta_0", checks.real("eta_0", self.eta_0, above=0))
-        object.__setattr__(self, "power", checks.real("power", self.power, at_least=0))
-
-
-def number(default: float, **bounds: float) -> Any:
-    """A field that is a number within `bounds` of `checks.real`, or of `checks.integer` where `default` is one."""
-    return field(default=default, metadata=bounds)
+    def at(self, rounds: Lengths) -> Floats:
+        """The step size in each of the given rounds."""
+        return np.asarray(self.eta_0 / (rounds + 1.0) ** self.power)
 
 
 @dataclass(frozen=True, repr=False)
-class PowerLength(Settings):
+class PowerLength(Checked):
     """The growing round length H_t = H_0 (t + 1)^power, rounded up, in round t = 0, 1, ...
 
     H_0 : the length of the first round, at least 1
@@ -72,12 +69,8 @@ class PowerLength(Settings):
     array([10, 13, 14, 16])
     """
 
-    H_0: int
-    power: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "H_0", checks.integer("H_0", self.H_0, at_least=1))
-        object.__setattr__(self, "power", checks.real("power", self.power, at_least=0))
+    H_0: int = count(at_least=1)
+    power: float = number(at_least=0)
 
     def at(self, rounds: Lengths) -> Lengths:
         """The length of each of the given rounds."""
@@ -86,7 +79,7 @@ class PowerLength(Settings):
 
 
 @dataclass(frozen=True, repr=False)
-class Algorithm(Settings, ABC):
+class Algorithm(Checked, ABC):
     """A method of the family. Options of all methods:
 
     step_size : how far a local step goes (the paper's eta), above 0; fl.PowerStep(...) decreases it from round to round
@@ -101,13 +94,14 @@ class Algorithm(Settings, ABC):
     True
     """
 
-    step_size: float | PowerStep
-    participation: float | None = field(default=None, kw_only=True)
-    participants: int | None = field(default=None, kw_only=True)
-    projection: float | None = field(default=None, kw_only=True)
-    average_after: int | None = field(default=None, kw_only=True)
+    step_size: float | PowerStep = number(instead=PowerStep, above=0)  # noqa: RUF009  a field
+    _: KW_ONLY
+    participation: float | None = None
+    participants: int | None = count(None, NoneType, at_least=1)
+    projection: float | None = number(None, NoneType, above=0)
+    average_after: int | None = count(None, NoneType)
 
-    name: ClassVar[str] = ""  # by which commands, plans and files call a method of fedlsa
+    name: ClassVar[str] = ""  # by which commands, plans and files call a method: that of the class in small letters
     supports: ClassVar[frozenset[str]] = frozenset()  # of `EVERYTHING`; not inherited; exchanges have theory and plans
     length: ClassVar[str] = ""  # the field that sets how long rounds are: their steps, or the probability of their end
     random_lengths: ClassVar[bool] = False  # whether `observations` looks at its `uniform`
@@ -115,37 +109,29 @@ class Algorithm(Settings, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        known = frozenset({"theory", "plan"} if "exchange" in cls.__dict__ else ())
-        cls.supports = cls.__dict__.get("supports", known)
-        own = cls.__dict__.get("__doc__")
-        options = (Algorithm.__doc__ or "").partition("Options")[2].partition(">>>")[0]
-        if own and options and "participation :" not in own:  # help() shows a class's own docstring alone
+        exact = frozenset({"theory", "plan"} if "exchange" in cls.__dict__ else ())
+        cls.name, cls.supports = cls.__name__.lower(), cls.__dict__.get("supports", exact)
+        if own := cls.__dict__.get("__doc__"):  # help() shows a class's own docstring alone
+            base = next(kind for kind in cls.__mro__[1:] if issubclass(kind, Algorithm))
             text, mark, example = own.partition(">>>")
-            cls.__doc__ = f"{text.rstrip()}\n\n    Options{options}{mark}{example}"
+            known, inherited = meanings(cls), meanings(base)
+            names = [f.name for f in fields(base) if f.name in inherited.keys() - known.keys()]
+            options = [fill(f"{name} : {inherited[name]}", 116, subsequent_indent="    ") for name in names]
+            entries = indent("\n".join(options), "    ")
+            cls.__doc__ = f"{text.rstrip()}\n\n    Options:\n\n{entries}\n\n    {mark}{example}"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.step_size, PowerStep):
-            object.__setattr__(self, "step_size", checks.real("step_size", self.step_size, above=0))
+        super().__post_init__()
+        if self.participation is None:
+            return
         if self.participants is not None:
-            if self.participation is not None:
-                given = f"{checks.show(self.participation)} and {checks.show(self.participants)}"
-                raise ArgumentError(f"participation and participants must not both be given; got {given}")
-            count = checks.integer("participants", self.participants, at_least=1)
-            object.__setattr__(self, "participants", count)
-        elif self.participation is not None:
-            if not isinstance(self.participation, (float, np.floating)):
-                rule = "participation must be a share, a float above 0 and at most 1 (participants= is for a count)"
-                raise ArgumentTypeError(f"{rule}; got {checks.show(self.participation)}")
-            share = checks.real("participation", self.participation, above=0, at_most=1)
-            object.__setattr__(self, "participation", None if share == 1 else share)
-        if self.projection is not None:
-            object.__setattr__(self, "projection", checks.real("projection", self.projection, above=0))
-        if self.average_after is not None:
-            object.__setattr__(self, "average_after", checks.integer("average_after", self.average_after))
-        for f in fields(self):
-            if f.metadata:  # `number`
-                check: Any = checks.integer if isinstance(f.default, int) else checks.real
-                object.__setattr__(self, f.name, check(f.name, getattr(self, f.name), **f.metadata))
+            given = f"{checks.show(self.participation)} and {checks.show(self.participants)}"
+            raise ArgumentError(f"participation and participants must not both be given; got {given}")
+        if not isinstance(self.participation, (float, np.floating)):
+            rule = "participation must be a share, a float above 0 and at most 1 (participants= is for a count)"
+            raise ArgumentTypeError(f"{rule}; got {checks.show(self.participation)}")
+        share = checks.real("participation", self.participation, above=0, at_most=1)
+        object.__setattr__(self, "participation", None if share == 1 else share)
 
     def round_steps(self) -> int | Geometric:
         """The local steps of a round where every observation makes one, or the law of their number."""
@@ -168,7 +154,8 @@ class Algorithm(Settings, ABC):
 
     def in_round(self, t: int) -> Self:
         """The method whose rounds are all as long as its round t."""
-        return replace(self, **{self.length: int(self.steps_in(np.array([t]))[0])}) if self.grows else self
+        steps: Any = {self.length: int(self.steps_in(np.array([t]))[0])} if self.grows else {}
+        return replace(self, **steps)
 
     def steps_in(self, rounds: Lengths) -> NDArray[Any]:
         """Local steps in each of the given rounds, as `mean_steps`."""
@@ -281,9 +268,8 @@ class Algorithm(Settings, ABC):
 
     def eta(self, rounds: Lengths) -> Floats:
         """The step size in each of the given rounds (the first is round 0)."""
-        if isinstance(self.step_size, PowerStep):
-            return np.asarray(self.step_size.eta_0 / (rounds + 1.0) ** self.step_size.power)
-        return np.full(len(rounds), float(self.step_size))
+        eta = self.step_size
+        return eta.at(rounds) if isinstance(eta, PowerStep) else np.full(len(rounds), eta)
 
     def round_costs(self, agents: int, dim: int) -> tuple[Floats, float]:
         """The probability with which each agent answers in a round, (N,), and bytes up and down of one who does.
@@ -313,20 +299,18 @@ class FixedRounds(Algorithm):
         fl.PowerLength(...) lets it grow from round to round
     """
 
-    local_steps: Any  # an integer or a PowerLength; who needs one length asks round_steps()
+    # an integer or a PowerLength; who needs one length asks round_steps()
+    local_steps: Any = count(instead=PowerLength, at_least=1)  # noqa: RUF009  a field
     length = "local_steps"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.local_steps, PowerLength):
-            object.__setattr__(self, "local_steps", checks.integer("local_steps", self.local_steps, at_least=1))
+    def gain(self, eta: Floats, updates: Lengths) -> Floats:
+        return np.zeros_like(eta)  # no control variates
 
 
 @dataclass(frozen=True, repr=False)
 class ExchangeMethod(FixedRounds):
     """Methods that declare `exchange`; with `corrected` agents keep the control variates of SCAFFLSA.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     corrected : whether agents keep control variates
 
     >>> isinstance(fl.Compressed(0.1, 10), fl.ExchangeMethod)
@@ -335,37 +319,47 @@ class ExchangeMethod(FixedRounds):
 
     corrected: bool = field(default=True, kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.boolean("corrected", self.corrected)
-
     def gain(self, eta: Floats, updates: Any) -> Floats:
-        return np.zeros_like(eta) if not self.corrected else 1 / (updates * eta)
-
-    def control(self, gain: Any, share: Any = 1.0, sent: str = "change") -> dict[str, Any]:
-        """Rows and means of SCAFFLSA's correction, xi_c <- xi_c - gain_c 1{c in S} sent_c + sum_S w_e gain_e sent_e.
-
-        gain : a number, or (N, 1); share : P(c in S), a number or (N,); sent : the message that agents learn from. Put
-        means beside others, then and absent too
-        """
-        if not self.corrected:
-            return {"means": {}, "then": {}, "absent": {}}
-        pulled = {"pulled": (sent, np.ravel(gain * np.reshape(share, (-1, 1))))}
-        rest: dict[str, Any] = {"xi": 1, "pulled": 1}
-        return {"means": pulled, "then": {"xi": rest | {f"sent_{sent}": -np.asarray(gain)}}, "absent": {"xi": rest}}
+        return 1 / (updates * eta) if self.corrected else np.zeros_like(eta)
 
     def declare(
-        self, eta: Any, updates: Any, agents: int, *, share: Any = None, sent: str = "change", **rows: Any
+        self, eta: Any, updates: Any, agents: int, *, gain: Any = None, share: Any = None, **rows: Any
     ) -> Exchange:
-        """The exchange of `control` and of rows beside it; theta moves by the mean of what is sent, if not said else.
+        """The exchange of SCAFFLSA with rows of its own; what they do not say of theta and xi is as there:
 
-        eta, updates, agents : as `exchange` has them; sent, share : as `control` has them, by default participants / N
+            theta <- theta + mean,   xi_c <- xi_c - gain_c 1{c in S} sent_change_c + sum_S w_e gain_e sent_change_e.
+
+        eta, updates, agents : as `exchange` has them; gain : by default the method's; share : P(c in S), a number or
+        (N,), by default participants / N
         """
+        gain = np.asarray(self.gain(eta, updates) if gain is None else gain)
         share = self.taking_part(agents) / agents if share is None else share
-        known = self.control(rows.pop("gain", self.gain(eta, updates)), share, sent)
-        means = {"mean": (sent, 1)} | known["means"] | rows.pop("means", {})
-        then = {"theta": {"theta": 1, "mean": 1}} | known["then"] | rows.pop("then", {})
-        return Exchange(means=means, then=then, absent=known["absent"], **rows)
+        means: dict[str, Any] = {"mean": ("change", 1)}
+        then: dict[str, Any] = {"theta": {"theta": 1, "mean": 1}}
+        if self.corrected:
+            rest = {"xi": 1, "pulled": 1}
+            means["pulled"] = "change", np.ravel(gain * np.reshape(share, (-1, 1)))
+            then["xi"] = rest | {"sent_change": -gain}
+            rows["absent"] = {"xi": rest} | rows.get("absent", {})
+        rows["means"], rows["then"] = means | rows.get("means", {}), then | rows.get("then", {})
+        return Exchange(**rows)
+
+
+@dataclass(frozen=True, repr=False)
+class ServerRule(ExchangeMethod):
+    """Methods whose server follows a `rule` of algorithms/exchanges.py, with the method's own fields as parameters.
+
+    Not linear, so they have no exact theory.
+    """
+
+    memory: ClassVar[tuple[str, ...]] = ()  # names of what the server remembers beside theta
+    rule: ClassVar[Any] = None
+
+    def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
+        own = [f.name for f in fields(self) if f.name not in ServerRule.__dataclass_fields__]
+        parameters = tuple(float(getattr(self, name)) for name in own)
+        stays = {"theta": {"theta": 1}}
+        return self.declare(eta, updates, agents, server=self.memory, then=stays, rule=self.rule, parameters=parameters)
 
 
 @dataclass(frozen=True, repr=False)
@@ -383,11 +377,7 @@ class FedLSA(FixedRounds):
     [0.0, 0.004, 0.044]
     """
 
-    name = "fedlsa"
     supports = EVERYTHING
-
-    def gain(self, eta: Floats, updates: Lengths) -> Floats:
-        return np.zeros_like(eta)  # no control variates
 
 
 @dataclass(frozen=True, repr=False)
@@ -405,7 +395,6 @@ class SCAFFLSA(FixedRounds):
     True
     """
 
-    name = "scafflsa"
     supports = EVERYTHING
 
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
@@ -426,15 +415,10 @@ class Scaffnew(Algorithm):
     10.0
     """
 
-    probability: float
-    name = "scaffnew"
+    probability: float = number(above=0, at_most=1)
     supports = EVERYTHING
     length = "probability"
     random_lengths = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "probability", checks.real("probability", self.probability, above=0, at_most=1))
 
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
         return self.probability / eta

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .methods import number
+from ..value_objects import number
 from .unequal_work import UnequalWork
 
 
@@ -15,9 +15,7 @@ class Momentum(UnequalWork):
     It moves as far as steps 1 / (1 - momentum) times as long. Fixed point: theta_star with control variates, without
     them that of FedLSA. Invariant: sum_c w_c xi_c = 0. momentum=0 is SCAFFLSA, or FedLSA.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     momentum : at least 0 and below 1
-    step_factors, length_factors, corrected : as of fl.UnequalWork
 
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> [len(fl.theory.exact(p, fl.Momentum(0.02, 10, m), rounds=9).mse) for m in (0, 0.9)]
@@ -25,7 +23,6 @@ class Momentum(UnequalWork):
     """
 
     momentum: float = number(0.9, at_least=0, below=1)
-    name = "momentum"
     supports = frozenset({"theory", "plan"})
 
     def server(self) -> tuple[tuple[tuple[float, ...], ...], tuple[float, ...]]:

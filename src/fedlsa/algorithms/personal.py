@@ -23,33 +23,24 @@ class Personal(ExchangeMethod):
     without them the same of G_c A_bar_c and G_c b_bar_c, G_c = sum_{h < H} (I - eta A_bar_c)^h. Invariant, in s alone:
     sum_c w_c xi_c = 0. own=() is SCAFFLSA, or FedLSA.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     own : coordinates that stay with the agent, indices from 0 on
-    corrected : whether agents keep control variates
 
     >>> fl.Personal(0.1, 10, own=(3,)).exchange(0.1, 10, agents=5, dim=4).messages["change"]["theta_hat"]
     array([1., 1., 1., 0.])
     """
 
     own: tuple[int, ...] = ()
-    name = "personal"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        own = sorted(checks.integer("entry of own", i) for i in checks.entries("own", self.own, "indices"))
-        object.__setattr__(self, "own", tuple(dict.fromkeys(own)))
+        own = {checks.integer("entry of own", i) for i in checks.entries("own", self.own, "indices")}
+        object.__setattr__(self, "own", tuple(sorted(own)))
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         if self.own and self.own[-1] >= dim:
             raise ArgumentError(f"own must be of indices below the dimension, {dim}; got {self.own[-1]}")
         own = np.isin(np.arange(dim), self.own).astype(float)
-        return self.declare(
-            eta,
-            updates,
-            agents,
-            agent=("kept",),
-            begin={"kept": {"theta": own}},
-            start={"theta": 1 - own, "kept": own},
-            messages={"change": {"theta_hat": 1 - own, "start": own - 1}},
-            then={"theta": {"theta": 1 - own, "mean": 1}, "kept": {"theta_hat": own}},
-        )
+        rows: Any = {"agent": ("kept",), "begin": {"kept": {"theta": own}}, "start": {"theta": 1 - own, "kept": own}}
+        rows["messages"] = {"change": {"theta_hat": 1 - own, "start": own - 1}}
+        rows["then"] = {"theta": {"theta": 1 - own, "mean": 1}, "kept": {"theta_hat": own}}
+        return self.declare(eta, updates, agents, **rows)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..checks import Floats
+from ..value_objects import count, number
 from .exchanges import Exchange
-from .methods import FixedRounds, number
+from .methods import FixedRounds
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,7 +18,6 @@ class Scaffold(FixedRounds):
     Option 2, where all take part and server_step_size is 1, is SCAFFLSA; of two who do not answer in SCAFFLSA the
     control variates move alike, here they stay.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     option : 1 or 2
     server_step_size : how far theta moves along the mean change, above 0
 
@@ -26,9 +26,8 @@ class Scaffold(FixedRounds):
     True
     """
 
-    option: int = number(2, at_least=1, at_most=2)
+    option: int = count(2, at_least=1, at_most=2)
     server_step_size: float = number(1.0, above=0)
-    name = "scaffold"
 
     def gain(self, eta: Floats, updates: Any) -> Floats:
         return 1 / (eta * updates)

@@ -8,15 +8,14 @@ A law that is linear in the message has exact theory: sent = Q message + noise, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..value_objects import Settings
+from ..value_objects import Checked, count, number
 
 
 class Law(NamedTuple):
@@ -28,7 +27,7 @@ class Law(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Sending(Settings):
+class Sending(Checked):
     """What is sent of a vector of d numbers. Engines know each kind by its number."""
 
     kind: ClassVar[int] = 0
@@ -49,8 +48,9 @@ class Sending(Settings):
 
     @property
     def numbers(self) -> tuple[float, float]:
-        """What engines need of its settings."""
-        return 0.0, 0.0
+        """What engines need of its settings, which are at most two."""
+        first, second, *_ = *map(float, astuple(self)), 0.0, 0.0
+        return first, second
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,13 +73,9 @@ class RandK(Sending):
     (128.0, 1.0, 0.25)
     """
 
-    coordinates: int
+    coordinates: int = count(at_least=1)
     scaled: bool = True
     kind = 1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "coordinates", checks.integer("coordinates", self.coordinates, at_least=1))
-        checks.boolean("scaled", self.scaled)
 
     def law(self, dim: int) -> Law:
         k = min(self.coordinates, dim)
@@ -93,10 +89,6 @@ class RandK(Sending):
 
     def kept(self, dim: int) -> float:
         return min(self.coordinates, dim) / dim
-
-    @property
-    def numbers(self) -> tuple[float, float]:
-        return float(self.coordinates), float(self.scaled)
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,15 +108,10 @@ class Rounding(Sending):
     0.00784313725490196
     """
 
-    bits_each: int
-    radius: float
+    bits_each: int = count(at_least=1, at_most=32)
+    radius: float = number(above=0)
     dither: bool = True
     kind = 2
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bits_each", checks.integer("bits_each", self.bits_each, at_least=1, at_most=32))
-        object.__setattr__(self, "radius", checks.real("radius", self.radius, above=0))
-        checks.boolean("dither", self.dither)
 
     @property
     def step(self) -> float:
@@ -154,18 +141,11 @@ class Noise(Sending):
     0.010000000000000002
     """
 
-    deviation: float
+    deviation: float = number(at_least=0)
     kind = 3
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "deviation", checks.real("deviation", self.deviation, at_least=0))
 
     def law(self, dim: int) -> Law:
         return Law(1.0, np.ones((dim, dim)), self.deviation**2)
-
-    @property
-    def numbers(self) -> tuple[float, float]:
-        return self.deviation, 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,11 +158,8 @@ class TopK(Sending):
     134.0
     """
 
-    coordinates: int
+    coordinates: int = count(at_least=1)
     kind = 4
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "coordinates", checks.integer("coordinates", self.coordinates, at_least=1))
 
     def bits(self, dim: int) -> float:
         k = min(self.coordinates, dim)
@@ -190,10 +167,6 @@ class TopK(Sending):
 
     def kept(self, dim: int) -> float:
         return min(self.coordinates, dim) / dim
-
-    @property
-    def numbers(self) -> tuple[float, float]:
-        return float(self.coordinates), 0.0
 
 
 @dataclass(frozen=True, repr=False)

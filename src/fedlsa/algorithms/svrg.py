@@ -16,15 +16,10 @@ class SVRG(ExchangeMethod):
     Fixed point: theta_star with control variates, where no noise is left: the error falls to 0. Without them it is
     that of FedLSA. Invariant: sum_c w_c xi_c = 0.
 
-    local_steps : observations that each agent receives between two communications, at least 1
-    corrected : whether agents keep control variates
-
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> float(fl.theory.stationary(p, fl.SVRG(0.05, 10)).mse) < 1e-12
     True
     """
-
-    name = "svrg"
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
         return self.declare(eta, updates, agents, anchored=True)

@@ -20,9 +20,7 @@ class UnequalWork(ExchangeMethod):
 
         sum_c w_c eta_c G_c (b_bar_c - A_bar_c theta) = 0,   G_c = sum_{h < H_c} (I - eta_c A_bar_c)^h.
 
-    local_steps : observations that each agent receives between two communications, at least 1
     step_factors, length_factors : (N,), eta_c and H_c as multiples of step_size and local_steps; by default all alike
-    corrected : whether agents keep control variates
 
     >>> p = fl.problems.garnet(agents=2, seed=0)
     >>> slow = fl.UnequalWork(0.05, 20, length_factors=(0.2, 1), corrected=False)
@@ -32,7 +30,6 @@ class UnequalWork(ExchangeMethod):
 
     step_factors: tuple[float, ...] = field(default=(), kw_only=True)
     length_factors: tuple[float, ...] = field(default=(), kw_only=True)
-    name = "unequalwork"
     supports = frozenset({"theory", "plan"})
 
     def __post_init__(self) -> None:

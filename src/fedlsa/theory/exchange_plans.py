@@ -77,7 +77,7 @@ class ExchangeSearch(Search):
         self.exact, self.limits = ExchangeErrors(problem, self.exact.groups, method, start), True
         a, N = with_steps(method, 0.1, 1), self.exact.m.n_agents
         self.factor *= float(a.round_costs(N, self.exact.m.dim)[0].mean())
-        self.name, self.doublings = a.name or type(a).__name__, 0
+        self.name, self.doublings = a.name, 0
         size = rounds_at(a, self.exact.agents)(0).size
         if size > tuning.PLANNED_NUMBERS:
             rule = f"agents times what each remembers must be at most {tuning.PLANNED_NUMBERS} numbers for a plan"
