@@ -19,7 +19,7 @@ def observers(problem, sampling, outcomes_only=False):
     """One stream of observations per agent; with `outcomes_only` they give the numbers of the outcomes instead."""
     where = outcome_tables(problem, sampling)
     seeds = np.array([SEED], np.uint64)
-    states = first_states(problem, sampling, where, seeds)[0] if isinstance(sampling, fl.Markov) else [None] * N
+    states = first_states(problem, sampling, seeds)[0] if isinstance(sampling, fl.Markov) else [None] * N
     if outcomes_only:
         numbered = SimpleNamespace(matrices=lambda span: ([span.start], [None]))
         problem = SimpleNamespace(assignment=problem.assignment, observations=numbered)

@@ -289,9 +289,9 @@ def test_what_a_server_step_raises_ends_the_run_with_its_round(problem, engine):
 def test_a_server_step_that_can_raise_is_refused_where_nothing_can_be_raised():
     from fedlsa.engine.hooks import refuse_raising
 
-    refuse_raising(Dividing)
+    refuse_raising("server_step", Dividing, Dividing.server_step)
     with pytest.raises(ArgumentError, match="server_step of Raising must not raise with engine='cuda'"):
-        refuse_raising(Raising)
+        refuse_raising("server_step", Raising, Raising.server_step)
 
 
 # ---------------------------------------------------------------- progress, interruption, notices

@@ -245,7 +245,7 @@ class CpuTask:
         row = slice(int(np.argmax(failed == t)) * D, None)
         theta, mean = (self.struct.arrays[name][row][:dim].copy() for name in ("theta", "mean"))
         apply_server_step(self.job.algorithm, theta, mean, t)
-        raise failure(self.job.algorithm, t, "an exception in compiled code")
+        raise failure("server_step", self.job.algorithm, t, "an exception in compiled code")
 
     def _count(self, observations: Integers) -> None:
         """Note the observations received up to each recorded round of the segment that was just done."""
@@ -339,7 +339,7 @@ def finish(tasks: Sequence[CpuTask | ExchangeTask], threads: int, report: Progre
     heapq.heapify(waiting)
     with deferred_interrupts() as raise_interrupt, ThreadPoolExecutor(threads) as pool:
         under_way: dict[Future[None], int] = {}
-        shared: set[int] = set()
+        shared: dict[int, CpuTask] = {}
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < threads:
@@ -349,17 +349,17 @@ def finish(tasks: Sequence[CpuTask | ExchangeTask], threads: int, report: Progre
                     if under_way and 2 * free <= members:
                         break  # others are nearly done, and this one has most to do
                     heapq.heappop(waiting)
-                    members = min(free, members)
-                    if members == 1:
-                        under_way[pool.submit(tasks[i].advance)] = i
+                    members, task = min(free, members), tasks[i]
+                    if members == 1 or isinstance(task, ExchangeTask):
+                        under_way[pool.submit(task.advance)] = i
                         continue
-                    shared.add(i)
-                    tasks[i].begin(members)
+                    shared[i] = task
+                    task.begin(members)
                     try:  # an interruption may come before all of them are there
                         for member in range(members):
-                            under_way[pool.submit(tasks[i].run, member, members)] = i
+                            under_way[pool.submit(task.run, member, members)] = i
                     except BaseException:
-                        tasks[i].abandon()
+                        task.abandon()
                         raise
                 done = wait(under_way, 0.05, FIRST_COMPLETED).done
                 raise_interrupt()
@@ -368,16 +368,15 @@ def finish(tasks: Sequence[CpuTask | ExchangeTask], threads: int, report: Progre
                     future.result()
                     if i not in under_way.values():
                         if i in shared:
-                            shared.remove(i)
-                            tasks[i].end()
+                            shared.pop(i).end()
                         if tasks[i].left:
                             heapq.heappush(waiting, (-tasks[i].left, i))
                 report_progress()
         except BaseException:
             for future in under_way:
                 future.cancel()  # its fellows would wait for it
-            for i in under_way.values():
-                tasks[i].abandon()
+            for task in shared.values():
+                task.abandon()
             raise
 
 

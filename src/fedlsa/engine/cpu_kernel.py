@@ -27,8 +27,6 @@ from .task_struct import (
     compiled,
     count_up,
     invoke,
-    invoke_hook,
-    pointer,
     stack,
     task_at,
     wait_for,
@@ -214,11 +212,9 @@ def hook_calls() -> Any:
     def apply(p, now, _a, _b, _c, _d, _e, _f):
         task = task_at(p, float64)
         for r in range(task.seeds):
-            theta = pointer(address(task.theta) + 8 * r * task.D, float64)
-            mean = pointer(address(task.mean) + 8 * r * task.D, float64)
-            raised = invoke_hook(task.hook, theta, mean, task.parameters, task.dim, task.parameter_count)
-            if raised and not task.failed[r]:
-                task.failed[r] = now
+            theta, mean = address(task.theta) + 8 * r * task.D, address(task.mean) + 8 * r * task.D
+            places = theta, mean, address(task.parameters), address(task.failed) + 8 * r
+            invoke(task.hook, (*places, now, task.dim, task.parameter_count, 0))
 
     return compiled(apply)
 

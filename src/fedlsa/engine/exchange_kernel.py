@@ -1,7 +1,8 @@
 """Rounds of an exchange, compiled: all that algorithms/exchanges.py can say, for any dimension and any problem.
 
-One function does whole runs, one seed after the other. It is compiled once for all methods: vectors stand as
-`Exchange.vectors` has them, rows are tables. The readable twin is `reference.run_exchange`.
+A round is a few phases, each for all agents or all coordinates of a run; on a GPU, threads share these and wait for one
+another in between. All is compiled once for all methods: vectors stand as `Exchange.vectors` has them, rows are tables.
+The readable twin is `reference.run_exchange`.
 """
 
 # Numba infers the types of these functions itself.
@@ -9,7 +10,7 @@ One function does whole runs, one seed after the other. It is compiled once for 
 from __future__ import annotations
 
 from math import cos, floor, log, pi, sin, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
@@ -17,38 +18,62 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..kernel_cache import kernel
+from .outcome_tables import OutcomeTables
 from .random import MESSAGE, OBSERVATION, PRESENCE, block, choose, two_uniforms
 from .task_struct import invoke
 
 Integers = NDArray[np.int64]
 IID, MARKOV, REPLAY = 0, 1, 2
 KICK, PRODUCT, NEXT = 0, 1, 2  # room behind an agent's vectors: eta times what pulls, A(z) theta_hat, what is next
+PULL, SENDING, OF_AGENTS = 0, 1, 3  # places among a round's numbers
+
+
+class ExchangeLayout(NamedTuple):
+    """What is the same in all rounds. What may depend on a round's step size and length is a row of numbers.
+
+    These are the pull, two of what is sent, (N,) probabilities to answer, (starts, N) those of starts, added up,
+    (means, N) w_c factor_c / P(c in S), the parameters of the rule, and then all factors.
+
+    server, agent : vectors that each remembers, theta and xi among them; starts, ..., parameters : how many there are
+    sending : the number of its kind; anchored, residual, presence : whether there is such a thing
+    first : (rows + 1,), where the terms of each of `Exchange.rows` begin
+    terms : (terms, 4), an agent's vector, or -1 - v of a shared one, place, and two strides: the factor of agent c and
+        coordinate i stands at place + c stride_0 + i stride_1
+    of_mean : (means,), the message of each
+    """
+
+    server: int
+    agent: int
+    starts: int
+    messages: int
+    means: int
+    parameters: int
+    sending: int
+    anchored: int
+    residual: int
+    presence: int
+    first: Integers
+    terms: Integers
+    of_mean: Integers
 
 
 class Observations(NamedTuple):
-    """A problem as steps read it; engine/outcome_tables.py says how outcomes are drawn. Rank-one, or dense.
+    """A problem as steps read it; outcomes : how they are drawn.
 
     table : (N,), of each agent; A_bar : (M, d, d), b_bar : (M, d)
+    rows, left, right, y : as `RankOne` has them; dense : A(z) are d rows each and b(z) d numbers of y
     """
 
     sampling: int
     thin: int
+    outcomes: OutcomeTables
     table: Integers
-    order: Integers
-    row: Integers
-    length: Integers
-    slots: NDArray[np.uint32]
-    slot: Integers
-    shift: Integers
-    successor: NDArray[np.uint32]
     dense: int
     rows: Floats
     left: NDArray[np.uint32]
     right: NDArray[np.uint32]
     y: Floats
     ridge: float
-    A: Floats
-    b: Floats
     A_bar: Floats
     b_bar: Floats
     weights: Floats
@@ -118,14 +143,14 @@ def combine(row, c, layout, numbers, shared, own, out, at):
 
 
 @register_jitable
-def residual_of(A_bar, b_bar, m, theta, at, out, to):
+def residual_of(z, m, theta, at, out, to):
     """out[to] = b_bar - A_bar theta[at] of table m."""
     d = out.shape[1]
     for i in range(d):
         total = 0.0
         for j in range(d):
-            total += A_bar[m, i, j] * theta[at, j]
-        out[to, i] = b_bar[m, i] - total
+            total += z.A_bar[m, i, j] * theta[at, j]
+        out[to, i] = z.b_bar[m, i] - total
 
 
 @register_jitable
@@ -136,31 +161,31 @@ def take_steps(stream, length, eta, z, pull, anchored, w, places):
     for A(z) theta_hat)
     """
     seed, c, step, position = stream
-    (hat, kick, product), m, d = places, z.table[c], w.shape[1]
-    row, slot, shift = z.row[m], z.slot[m], z.shift[m]
+    (hat, kick, product), o, m, d = places, z.outcomes, z.table[c], w.shape[1]
+    row, slot, shift = o.row[m], o.slot[m], o.shift[m]
     x0 = x1 = x2 = x3 = np.uint64(0)
     for h in range(length):
         if z.sampling == REPLAY:
-            k = row + step % z.length[m]
+            k = row + step % o.length[m]
         else:
             j = step & 3
             if j == 0 or h == 0:
                 x0, x1, x2, x3 = block(seed, c, OBSERVATION, step >> 2)
             word = np.int64(x0 if j == 0 else (x1 if j == 1 else (x2 if j == 2 else x3)))
             if z.sampling == MARKOV:
-                k = position + choose(word, np.int64(z.slots[position + (word >> shift)]), shift)
-                position = np.int64(z.successor[k])
+                k = position + choose(word, np.int64(o.slots[position + (word >> shift)]), shift)
+                position = np.int64(o.successor[k])
             else:
-                k = row + choose(word, np.int64(z.slots[slot + (word >> shift)]), shift)
+                k = row + choose(word, np.int64(o.slots[slot + (word >> shift)]), shift)
         step += 1
         if (h + 1) % z.thin != 0:
             continue
-        k = z.order[k]
+        k = o.order[k]
         if z.dense:
             for i in range(d):
-                total = 0.0 if anchored else -z.b[k, i]
+                total = 0.0 if anchored else -z.y[k * d + i]
                 for j in range(d):
-                    total += z.A[k, i, j] * w[hat, j]
+                    total += z.rows[k * d + i, j] * w[hat, j]
                 w[product, i] = total
             for i in range(d):
                 w[hat, i] += w[kick, i] - eta * (w[product, i] + pull * w[hat, i])
@@ -240,9 +265,109 @@ def send(kind, settings, stream, own, at, to):
 
 
 @register_jitable
-def end_round(r, t, rounds, runs):
+def find_residuals(z, layout, rounds, runs, r, s, first, step):
+    """b_bar_c - A_bar_c theta of every agent."""
+    for c in range(first, runs.own.shape[1] if layout.residual else 0, step):
+        residual_of(z, z.table[c], runs.shared[r], 0, runs.own[r, c], layout.agent)
+
+
+@register_jitable
+def average_residuals(z, layout, rounds, runs, r, s, first, step):
+    """Their average over all agents."""
+    shared, at = runs.shared[r], layout.server + layout.means
+    for i in range(first, shared.shape[1], step):
+        shared[at, i] = 0.0
+    for c in range(runs.own.shape[1] if layout.residual else 0):
+        for i in range(first, shared.shape[1], step):
+            shared[at, i] += z.weights[c] * runs.own[r, c, layout.agent, i]
+
+
+@register_jitable
+def go_local(z, layout, rounds, runs, r, s, first, step):
+    """Who answers, local steps, messages."""
+    shared, seed, p, t = runs.shared[r], runs.seeds[r], r % len(rounds.table), rounds.first + s + 1
+    start, (N, d), numbers = layout.agent + 1, (runs.own.shape[1], shared.shape[1]), rounds.numbers[rounds.table[p, s]]
+    hat, sent = start + 1, start + 2 + layout.messages
+    kick, product, pull = sent + layout.messages + KICK, sent + layout.messages + PRODUCT, numbers[PULL]
+    for c in range(first, N, step):
+        w, row, answers = runs.own[r, c], 0, True
+        if rounds.answering.shape[2]:
+            answers = rounds.answering[p, s, c] != 0
+        if layout.presence or layout.starts > 1:
+            u, v = two_uniforms(seed, c, PRESENCE, t, 0)
+            if layout.presence:
+                answers = u < numbers[OF_AGENTS + c]
+            while row < layout.starts - 1 and v >= numbers[OF_AGENTS + (1 + row) * N + c]:
+                row += 1
+        runs.answers[r, c] = answers
+        if not answers:
+            continue
+        combine(row, c, layout, numbers, shared, w, w, start)
+        combine(layout.starts, c, layout, numbers, shared, w, w, kick)
+        if layout.anchored:
+            residual_of(z, z.table[c], w, start, w, product)
+        e = c % rounds.lengths.shape[2]
+        eta = rounds.step_sizes[p, s, e]
+        for i in range(d):
+            w[hat, i] = 0.0 if layout.anchored else w[start, i]
+            w[kick, i] += w[product, i] if layout.anchored else pull * w[start, i]
+            w[kick, i] *= eta
+        places, stream = (hat, kick, product), (seed, c, runs.steps[r, c], runs.position[r, c])
+        now = take_steps(stream, rounds.lengths[p, s, e], eta, z, pull, layout.anchored, w, places)
+        runs.steps[r, c], runs.position[r, c] = now
+        for i in range(d if layout.anchored else 0):
+            w[hat, i] += w[start, i]
+        for j in range(layout.messages):
+            combine(layout.starts + 1 + j, c, layout, numbers, shared, w, w, hat + 1 + j)
+            settings = numbers[SENDING], numbers[SENDING + 1]
+            send(layout.sending, settings, (seed, c, t, j), w, hat + 1 + j, sent + j)
+
+
+@register_jitable
+def average(z, layout, rounds, runs, r, s, first, step):
+    """The means of what arrives."""
+    shared, own, k, at = runs.shared[r], runs.own[r], layout.server, OF_AGENTS + len(z.table) * (1 + layout.starts)
+    numbers, sent = rounds.numbers[rounds.table[r % len(rounds.table), s]], layout.agent + 3 + layout.messages
+    for j in range(layout.means):
+        message = sent + layout.of_mean[j]
+        for i in range(first, shared.shape[1], step):
+            shared[k + j, i] = 0.0
+        for c in range(len(own)):
+            if runs.answers[r, c]:
+                share = numbers[at + j * len(own) + c]
+                for i in range(first, shared.shape[1], step):
+                    shared[k + j, i] += share * own[c, message, i]
+
+
+@register_jitable
+def find_next(z, layout, rounds, runs, r, s, first, step):
+    """The next vectors of agents, and of the server, which still needs those of now."""
+    shared, k, m, then = runs.shared[r], layout.server, layout.agent, layout.starts + 1 + layout.messages
+    numbers, room = rounds.numbers[rounds.table[r % len(rounds.table), s]], m + 3 + 2 * layout.messages + NEXT
+    for j in range(first, k, step):
+        combine(then + j, 0, layout, numbers, shared, runs.own[r, 0], shared, k + layout.means + 1 + j)
+    for c in range(first, runs.own.shape[1], step):
+        own, rows = runs.own[r, c], then + k if runs.answers[r, c] else then + k + m
+        for j in range(m):
+            combine(rows + j, c, layout, numbers, shared, own, own, room + j)
+        for j in range(m):
+            for i in range(own.shape[1]):
+                own[j, i] = own[room + j, i]
+
+
+@register_jitable
+def move_on(z, layout, rounds, runs, r, s, first, step):
+    """The next vectors of the server are those of now."""
+    shared, k = runs.shared[r], layout.server
+    for i in range(first, shared.shape[1], step):
+        for j in range(k):
+            shared[j, i] = shared[k + layout.means + 1 + j, i]
+
+
+@register_jitable
+def end_round(z, layout, rounds, runs, r, s):
     """Projection, running mean, what is recorded; as `reference.settle`."""
-    theta, running, norm = runs.shared[r, 0], runs.running[r], 0.0
+    theta, running, norm, t = runs.shared[r, 0], runs.running[r], 0.0, rounds.first + s + 1
     for x in theta:
         norm += x * x
     norm = sqrt(norm)
@@ -266,85 +391,22 @@ def end_round(r, t, rounds, runs):
 @kernel(error_model="numpy", nogil=True, _nrt=False)
 def run_all(z, layout, rounds, runs):
     """The next rounds of all runs, one after the other."""
-    k, n, split, N = layout.server, layout.means, layout.server + layout.means + 1, runs.own.shape[1]
-    residual, start, hat = layout.agent, layout.agent + 1, layout.agent + 2
-    sent = hat + 1 + layout.messages
-    room = sent + layout.messages
-    rows_then = layout.starts + 1 + layout.messages
-    rows_absent = rows_then + k + layout.agent
     for r in range(len(runs.seeds)):
-        shared, own, answers, seed, p = (
-            runs.shared[r],
-            runs.own[r],
-            runs.answers[r],
-            runs.seeds[r],
-            r % len(rounds.table),
-        )
-        d = shared.shape[1]
         for s in range(rounds.table.shape[1]):
-            t, numbers = rounds.first + s + 1, rounds.numbers[rounds.table[p, s]]
-            for i in range(d):
-                shared[k + n, i] = 0.0
-            for c in range(N if layout.residual else 0):
-                residual_of(z.A_bar, z.b_bar, z.table[c], shared, 0, own[c], residual)
-                for i in range(d):
-                    shared[k + n, i] += z.weights[c] * own[c, residual, i]
-            for c in range(N):
-                w, row = own[c], 0
-                answers[c] = rounds.answering[p, s, c] if rounds.answering.shape[2] else 1
-                if layout.presence or layout.starts > 1:
-                    u, v = two_uniforms(seed, c, PRESENCE, t, 0)
-                    if layout.presence:
-                        answers[c] = u < numbers[layout.at_presence + c]
-                    while row < layout.starts - 1 and v >= numbers[layout.at_starts + row * N + c]:
-                        row += 1
-                if not answers[c]:
-                    continue
-                combine(row, c, layout, numbers, shared, w, w, start)
-                combine(layout.starts, c, layout, numbers, shared, w, w, room + KICK)
-                if layout.anchored:
-                    residual_of(z.A_bar, z.b_bar, z.table[c], w, start, w, room + PRODUCT)
-                e, pull = c % rounds.lengths.shape[2], numbers[layout.at_pull]
-                eta = rounds.step_sizes[p, s, e]
-                for i in range(d):
-                    w[hat, i] = 0.0 if layout.anchored else w[start, i]
-                    w[room + KICK, i] += w[room + PRODUCT, i] if layout.anchored else pull * w[start, i]
-                    w[room + KICK, i] *= eta
-                places, stream = (hat, room + KICK, room + PRODUCT), (seed, c, runs.steps[r, c], runs.position[r, c])
-                now = take_steps(stream, rounds.lengths[p, s, e], eta, z, pull, layout.anchored, w, places)
-                runs.steps[r, c], runs.position[r, c] = now
-                for i in range(d if layout.anchored else 0):
-                    w[hat, i] += w[start, i]
-                for j in range(layout.messages):
-                    combine(layout.starts + 1 + j, c, layout, numbers, shared, w, w, hat + 1 + j)
-                    settings = numbers[layout.at_sending], numbers[layout.at_sending + 1]
-                    send(layout.sending, settings, (seed, c, t, j), w, hat + 1 + j, sent + j)
-            for j in range(n):
-                for i in range(d):
-                    shared[k + j, i] = 0.0
-                for c in range(N):
-                    if answers[c]:
-                        share, message = numbers[layout.at_means + j * N + c], sent + layout.of_mean[j]
-                        for i in range(d):
-                            shared[k + j, i] += share * own[c, message, i]
-            for j in range(k):
-                combine(rows_then + j, 0, layout, numbers, shared, own[0], shared, split + j)
-            for c in range(N):
-                for j in range(layout.agent):
-                    row = (rows_then + k if answers[c] else rows_absent) + j
-                    combine(row, c, layout, numbers, shared, own[c], own[c], room + NEXT + j)
-            for i in range(d):
-                for j in range(k):
-                    shared[j, i] = shared[split + j, i]
-            for c in range(N):
-                for j in range(layout.agent):
-                    for i in range(d):
-                        own[c, j, i] = own[c, room + NEXT + j, i]
+            place = z, layout, rounds, runs, r, s
+            find_residuals(*place, 0, 1)
+            average_residuals(*place, 0, 1)
+            go_local(*place, 0, 1)
+            average(*place, 0, 1)
+            find_next(*place, 0, 1)
+            move_on(*place, 0, 1)
             if rounds.rule:
-                given = numbers[layout.at_parameters :].ctypes.data
-                places = shared.ctypes.data, given, runs.failed[r:].ctypes.data
-                invoke(rounds.rule, (places[0], places[1], places[2], t, k, n, d, layout.parameters))
-            end_round(r, t, rounds, runs)
+                numbers = rounds.numbers[rounds.table[r % len(rounds.table), s]]
+                at = len(z.table) * (1 + layout.starts + layout.means)
+                places = runs.shared[r].ctypes.data, numbers[OF_AGENTS + at :].ctypes.data, runs.failed[r:].ctypes.data
+                sizes = layout.server, layout.means, runs.shared.shape[2], layout.parameters
+                invoke(rounds.rule, (*places, rounds.first + s + 1, *sizes))
+            end_round(*place)
 
 
 @kernel(error_model="numpy", nogil=True)
@@ -358,10 +420,3 @@ def count_answers(seeds, presence, recorded, out):
             if recorded[at] == t:
                 out[s, at] = total
                 at += 1
-
-
-def read_only(array: Any, dtype: Any = np.float64) -> Any:
-    """A view that cannot be written to, whatever it is of: compiled code has one type for it."""
-    out = np.ascontiguousarray(array, dtype).view()
-    out.flags.writeable = False
-    return out

@@ -1,28 +1,108 @@
-"""Runs of methods that declare an exchange, on the processor: a task is some seeds of a job."""
+"""Runs of methods that declare an exchange: a task is some seeds of a job, as arrays that compiled code reads."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import numpy as np
 from numba import typeof
 from numpy.typing import NDArray
 
 from .. import checks
+from ..algorithms import Exchange
+from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Dense
+from ..problems import Dense, Problem
 from ..sampling import Markov, Replay
-from .exchange_kernel import IID, MARKOV, REPLAY, Observations, Rounds, Runs, count_answers, read_only, run_all
-from .exchange_tables import RoundNumbers
-from .hooks import compiled_rule, rule_failure
+from .exchange_kernel import (
+    IID,
+    MARKOV,
+    REPLAY,
+    ExchangeLayout,
+    Observations,
+    Rounds,
+    Runs,
+    count_answers,
+    run_all,
+)
+from .hooks import compiled_rule, failure, round_exchange
 from .jobs import Job, JobOutcome, RunState
-from .outcome_tables import chain_positions, chain_states
-from .schedule import schedule
+from .outcome_tables import chain_positions, chain_states, read_only
+from .schedule import Schedule, schedule
 
 Integers = NDArray[np.int64]
 TASKS_PER_THREAD = 4  # of a job: threads end at about the same time
 SEGMENT_UPDATES = 1e7  # numbers that local steps change between two looks at the clock: about a tenth of a second
 SEGMENT_ROUNDS = 4_000_000  # entries of what differs from round to round, in a segment
+
+
+def flatten(x: Exchange, problem: Problem, participants: int) -> tuple[ExchangeLayout, Floats]:
+    """The layout of a round, and its numbers."""
+    N, split, first, terms = problem.n_agents, len(x.server) + len(x.means) + 2, [0], []
+    index = {name: i - split if i >= split else -1 - i for i, name in enumerate(x.vectors)}
+    answering = x.answering(N, participants)[0]
+    means = [problem.weights * np.broadcast_to(factor, N) / answering for _, factor in x.means.values()]
+    given = [x.pull, x.send.numbers, answering, np.cumsum(x.probabilities(N), 0), means, x.parameters]
+    numbers = [np.ravel(np.asarray(each, np.float64)) for each in given]
+    place = sum(map(len, numbers))
+    for row in x.rows:
+        for name, factor in row.items():
+            n, m = np.atleast_2d(factor).shape
+            terms.append((index[name], place, m if n > 1 else 0, int(m > 1)))
+            numbers.append(np.ravel(np.asarray(factor, np.float64)))
+            place += n * m
+        first.append(len(terms))
+    layout = ExchangeLayout(
+        server=1 + len(x.server),
+        agent=1 + len(x.agent),
+        starts=len(x.starts),
+        messages=len(x.messages),
+        means=len(x.means),
+        parameters=len(x.parameters),
+        sending=x.send.kind,
+        anchored=int(x.anchored),
+        residual=int(x.uses("residual") or x.uses("mean_residual")),
+        presence=int(x.presence is not None),
+        first=np.array(first),
+        terms=np.array(terms, np.int64).reshape(-1, 4),
+        of_mean=np.array([list(x.messages).index(message) for message, _ in x.means.values()], np.int64),
+    )
+    return layout, np.concatenate(numbers)
+
+
+class RoundNumbers:
+    """The numbers of all rounds of a job, made once for each step size and length that its rounds have."""
+
+    def __init__(self, job: Job) -> None:
+        assert job.exchange is not None
+        self.job, self.exchange = job, job.exchange
+        self.layout, first = flatten(job.exchange, job.problem, job.participants)
+        self.size = len(first)
+        self._make = functools.lru_cache(max(1, MOST_NUMBERS // self.size))(self._flatten)
+
+    def of(self, plans: list[Schedule]) -> tuple[Floats, Integers]:
+        """Numbers : (tables, size), and which of them each round takes : (schedules, T)."""
+        etas, updates = (np.array([getattr(plan, name) for plan in plans]) for name in ("step_sizes", "updates"))
+        shape = *etas.shape[:2], -1
+        rounds = np.concatenate([etas.reshape(shape), updates.reshape(shape)], 2)
+        each, table = np.unique(rounds.reshape(-1, rounds.shape[2]), axis=0, return_inverse=True)
+        return np.array([self._make(*one) for one in each.tolist()]), table.reshape(shape[:2])
+
+    def _flatten(self, *given: float) -> Floats:
+        job, (eta, updates) = self.job, np.array(given).reshape(2, -1)
+        one = () if not job.agents_differ else len(eta)
+        x = round_exchange(job.algorithm, eta.reshape(one), updates.astype(np.int64).reshape(one), job.problem)
+        layout, numbers = flatten(x, job.problem, job.participants)
+        alike = all(np.array_equal(np.array(a), np.array(b)) for a, b in zip(layout, self.layout, strict=True))
+        alike = alike and x.rule is self.exchange.rule
+        if not alike or x.bytes(job.problem.dim) != self.exchange.bytes(job.problem.dim):
+            rule = "must have the same vectors, rows, shapes of factors, sending and rule in all rounds"
+            got = f"others in one with step size {eta[0]:g} and {updates[0]:g} local steps"
+            raise ArgumentError(f"exchange of {type(job.algorithm).__name__} {rule}; got {got}")
+        return numbers
+
+
+MOST_NUMBERS = 4_000_000  # that are remembered: 32 MB
 
 
 class ExchangeTask:
@@ -31,24 +111,21 @@ class ExchangeTask:
     most_members = 1  # threads that share its rounds
 
     def __init__(self, job: Job, tables: Observations, numbers: RoundNumbers) -> None:
-        p, start, R = job.problem, job.start, len(job.seeds)
+        p, start, R, layout = job.problem, job.start, len(job.seeds), numbers.layout
         self.job, self.tables, self.numbers, self.done = job, tables, numbers, start.first
         self.own_rounds = job.algorithm.random_lengths or job.participants < p.n_agents
-        N, d, layout = p.n_agents, p.dim, numbers.layout
-        k, last = layout.server, len(job.exchange.vectors) if job.exchange else 0
+        N, d, k, rule = p.n_agents, p.dim, layout.server, numbers.exchange.rule
         shared = np.zeros((R, 2 * k + layout.means + 1, d))
-        own = np.zeros((R, N, last - k - layout.means - 1 + 2 + layout.agent, d))
+        own = np.zeros((R, N, 2 * layout.agent + 2 * layout.messages + 5, d))
         shared[:, 0], shared[:, 1:k], own[:, :, 0] = start.theta, start.memory[:, : k - 1], start.control_variates
-        own[:, :, 1 : layout.agent] = start.memory[:, k - 1 :].reshape(R, N, layout.agent - 1, d)
-        moves = isinstance(job.sampling, Markov)
-        position = chain_positions(p, job.outcomes, start.chain) if moves else np.zeros((R, N), np.int64)
+        own[:, :, 1 : layout.agent] = start.memory[:, k - 1 :].reshape(R, N, -1, d)
         self.runs = Runs(
             seeds=read_only(job.seeds, np.uint64),
             shared=shared,
             own=own,
             running=start.running.copy(),
             steps=start.steps.copy(),
-            position=position.copy(),
+            position=chain_positions(p, job.outcomes, start.chain),
             answers=np.ones((R, N), np.uint8),
             diverged=start.diverged_at.copy(),
             failed=np.zeros(R, np.int64),
@@ -58,7 +135,6 @@ class ExchangeTask:
         )
         if 0 in job.recorded[:1]:
             self.runs.theta[:, 0], self.runs.records[:] = start.theta, 1
-        rule = job.exchange.rule if job.exchange else None
         self.rule = 0 if rule is None else compiled_rule(rule).address
         work = job.updates_per_round + 4 * N * R
         self.work = work * (d * d if isinstance(p.observations, Dense) else d)
@@ -76,8 +152,7 @@ class ExchangeTask:
     def prepare(self, addresses: dict[str, int]) -> None:
         """Compile what it needs."""
         if not run_all.signatures:
-            given = self.tables, self.numbers.layout, self._next_rounds(1), self.runs
-            run_all.compile(tuple(map(typeof, given)))
+            run_all.compile(tuple(map(typeof, (self.tables, self.numbers.layout, self._next_rounds(1), self.runs))))
 
     def _next_rounds(self, rounds: int) -> Rounds:
         job, a, N = self.job, self.job.algorithm, self.job.problem.n_agents
@@ -91,8 +166,8 @@ class ExchangeTask:
         return Rounds(
             first=self.done,
             lengths=read_only(np.array([plan.observations for plan in plans]).reshape(shape), np.int64),
-            step_sizes=read_only(np.array([plan.step_sizes for plan in plans]).reshape(shape)),
-            answering=read_only(answering, np.uint8),
+            step_sizes=read_only(np.array([plan.step_sizes for plan in plans]).reshape(shape), np.float64),
+            answering=read_only(answering),
             numbers=read_only(numbers),
             table=read_only(table, np.int64),
             recorded=read_only(np.append(job.recorded, -1), np.int64),
@@ -101,50 +176,32 @@ class ExchangeTask:
             rule=self.rule,
         )
 
-    def begin(self, members: int) -> None:
-        """Lay out the next segment."""
+    def advance(self) -> None:
+        """Do the next segment of rounds."""
         job, each = self.job, self.job.problem.n_agents * (len(self.job.seeds) if self.own_rounds else 1)
         most = min(SEGMENT_UPDATES / self.work, SEGMENT_ROUNDS / each, SEGMENT_ROUNDS / self.numbers.size)
-        self.rounds = self._next_rounds(int(max(1, min(job.rounds - self.done, most))))
-
-    def run(self, member: int, members: int) -> None:
-        """Do it."""
-        if member == 0:
-            run_all(self.tables, self.numbers.layout, self.rounds, self.runs)
-
-    def abandon(self) -> None:
-        """Nobody waits."""
-
-    def end(self) -> None:
-        """Look at what came of it."""
+        rounds = int(max(1, min(job.rounds - self.done, most)))
+        run_all(self.tables, self.numbers.layout, self._next_rounds(rounds), self.runs)
         failed = self.runs.failed
         if failed.any():
             what = "an exception in compiled code: engine='reference' says which"
-            raise rule_failure(self.job.algorithm, int(failed[failed > 0].min()), what)
-        self.done += self.rounds.table.shape[1]
-
-    def advance(self) -> None:
-        """Do the next segment of rounds."""
-        self.begin(1)
-        self.run(0, 1)
-        self.end()
+            raise failure("rule", job.algorithm, int(failed[failed > 0].min()), what)
+        self.done += rounds
 
     @property
     def outcome(self) -> JobOutcome:
         """What has come of it."""
         job, runs, layout, R = self.job, self.runs, self.numbers.layout, len(self.job.seeds)
-        N, d = job.problem.n_agents, job.problem.dim
-        of_agents = runs.own[:, :, 1 : layout.agent].reshape(R, -1, d)
-        moves = isinstance(job.sampling, Markov)
+        of_agents = runs.own[:, :, 1 : layout.agent].reshape(R, -1, job.problem.dim)
         state = RunState(
             theta=runs.shared[:, 0].copy(),
             running=runs.running,
             memory=np.concatenate([runs.shared[:, 1 : layout.server], of_agents], 1),
             xi=runs.own[:, :, 0].copy(),
-            shift=np.zeros((R, d)),
+            shift=np.zeros((R, job.problem.dim)),
             scale=np.ones(R),
             steps=runs.steps,
-            chain=chain_states(job.problem, job.outcomes, runs.position) if moves else np.zeros((R, N), np.int64),
+            chain=chain_states(job.problem, job.outcomes, runs.position),
             received=runs.steps.sum(1),
             rounds=np.full(R, self.done),
             diverged_at=runs.diverged,
@@ -154,48 +211,41 @@ class ExchangeTask:
 
 def exchange_tasks(job: Job, threads: int) -> list[ExchangeTask]:
     """The tasks of a job; what they compute does not depend on how many there are."""
-    assert job.exchange is not None
     if job.sampling.order is not None:
         rule = f"sampling must have no order of its own for {type(job.algorithm).__name__}, which declares an exchange"
         raise ArgumentError(f"{rule}, but with engine='reference'; got {job.sampling}")
-    S, tables, p = len(job.seeds), observations_of(job), job.problem
-    checks.memory("seeds", S, 8 * p.n_agents * p.dim * (len(job.exchange.vectors) + 3), "the vectors of all agents")
-    numbers = RoundNumbers(job.algorithm, p, job.exchange)
-    n = min(S, max(TASKS_PER_THREAD * threads, int(job.updates_per_round * job.problem.dim // SEGMENT_UPDATES)))
+    S, p, numbers = len(job.seeds), job.problem, RoundNumbers(job)
+    vectors = len(numbers.exchange.vectors) + 3
+    checks.memory("seeds", S, 8 * p.n_agents * p.dim * vectors, "the vectors of all agents")
+    n, tables = (
+        min(S, max(TASKS_PER_THREAD * threads, int(job.updates_per_round * p.dim // SEGMENT_UPDATES))),
+        observations_of(job),
+    )
     parts = [job.of_seeds(slice(S * i // n, S * (i + 1) // n)) for i in range(n)]
     return [ExchangeTask(part, tables, numbers) for part in parts]
 
 
 def observations_of(job: Job) -> Observations:
     """A job's problem as the kernel reads it."""
-    p, o, z = job.problem, job.outcomes, job.problem.observations
-    kinds: dict[type, int] = {Markov: MARKOV, Replay: REPLAY}
-
-    def part(name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Any:
-        return read_only(getattr(z, name, np.empty(shape)), dtype)
-
+    p, z, none, kinds = job.problem, job.problem.observations, np.empty(0, np.uint32), {Markov: MARKOV, Replay: REPLAY}
+    if isinstance(z, Dense):
+        rows, left, right, y, ridge = z.A.reshape(-1, p.dim), none, none, z.b.ravel(), 0.0
+    else:
+        rows, left, right, y, ridge = z.rows, z.left, z.right, z.y, float(z.ridge)
     return Observations(
-        sampling=kinds.get(type(job.sampling), IID),
+        sampling=next((number for kind, number in kinds.items() if isinstance(job.sampling, kind)), IID),
         thin=job.sampling.thin,
+        outcomes=job.outcomes,
         table=read_only(p.assignment, np.int64),
-        order=read_only(o.order, np.int64),
-        row=read_only(o.row, np.int64),
-        length=read_only(o.length, np.int64),
-        slots=read_only(o.slots, np.uint32),
-        slot=read_only(o.slot, np.int64),
-        shift=read_only(o.shift, np.int64),
-        successor=read_only(o.successor, np.uint32),
         dense=int(isinstance(z, Dense)),
-        rows=part("rows", (0, 0)),
-        left=part("left", (0,), np.uint32),
-        right=part("right", (0,), np.uint32),
-        y=part("y", (0,)),
-        ridge=0.0 if isinstance(z, Dense) else float(z.ridge),
-        A=part("A", (0, 0, 0)),
-        b=part("b", (0, 0)),
-        A_bar=read_only(p.table_A_bar),
-        b_bar=read_only(p.table_b_bar),
-        weights=read_only(p.weights),
+        rows=read_only(rows, np.float64),
+        left=read_only(left, np.uint32),
+        right=read_only(right, np.uint32),
+        y=read_only(y, np.float64),
+        ridge=ridge,
+        A_bar=read_only(p.table_A_bar, np.float64),
+        b_bar=read_only(p.table_b_bar, np.float64),
+        weights=read_only(p.weights, np.float64),
     )
 
 
@@ -206,5 +256,5 @@ def uploads(job: Job) -> Integers | None:
     out = np.zeros((len(job.seeds), len(job.recorded)), np.int64)
     if out.size:
         presence = job.exchange.answering(job.problem.n_agents, job.problem.n_agents)[0]
-        count_answers(read_only(job.seeds, np.uint64), read_only(presence), read_only(job.recorded, np.int64), out)
+        count_answers(read_only(job.seeds), read_only(presence, np.float64), read_only(job.recorded, np.int64), out)
     return out

@@ -1,7 +1,8 @@
-"""A method's own server step and a sampling's own order: checked first, compiled once, their errors reported.
+"""What a method or a sampling brings of its own: checked first, compiled once, its errors reported.
 
-A step works on float64 arrays. Divisions by zero give inf or NaN, as they do in NumPy. An exception ends the run with
-an ArgumentError that names the round; on a GPU nothing can be raised, so a step that raises by itself is refused there.
+A server step and a rule work on float64 arrays. Divisions by zero give inf or NaN, as they do in NumPy. An exception
+ends the run with an ArgumentError that names the round; on a GPU nothing can be raised, so what raises by itself is
+refused there.
 """
 
 from __future__ import annotations
@@ -9,21 +10,26 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, njit, types
+from numba import carray, cfunc, float64, int64, njit
+from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from .. import checks
-from ..algorithms import Algorithm
+from ..algorithms import Algorithm, Exchange
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..problems import Problem
 from ..sampling import Sampling
 from .random import OBSERVATION, block
-from .task_struct import HOOK, KERNEL, pointer
+from .schedule import schedule
+from .task_struct import KERNEL, pointer
 
 SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
+RULE = "a plain function of (server, means, t, parameters) that Numba can compile"
 
 
 def check_server_step(algorithm: Algorithm, theta: Floats) -> None:
@@ -60,21 +66,26 @@ def _writes(algorithm: Algorithm, theta: Floats, mean: Floats) -> bool:
 
 def apply_server_step(algorithm: Algorithm, theta: Floats, mean: Floats, t: int) -> Floats:
     """What the method's server step makes of the average in round t : (d,)."""
-    theta = theta.copy()
-    try:
-        with np.errstate(all="ignore"):
-            returned = type(algorithm).server_step(theta, mean, parameters(algorithm))
-    except Exception as error:  # a user's function
-        raise failure(algorithm, t, f"{type(error).__name__}: {error}") from error
+    theta, step = theta.copy(), type(algorithm).server_step
+    returned = apply_own("server_step", algorithm, t, step, theta, mean, parameters(algorithm))
     if returned is not None:
         rule = f"server_step of {type(algorithm).__name__} must overwrite theta and return nothing"
         raise ArgumentError(f"{rule}; got {checks.show(returned)} back")
     return theta
 
 
-def failure(algorithm: Algorithm, t: int, what: str) -> ArgumentError:
-    """The error of a step that raised in round t."""
-    return ArgumentError(f"server_step of {type(algorithm).__name__} must not raise; got in round {t} {what}")
+def apply_own(name: str, algorithm: Algorithm, t: int, function: Callable[..., Any], *given: Any) -> Any:
+    """What a method's own server step or rule returns in round t."""
+    try:
+        with np.errstate(all="ignore"):
+            return function(*given)
+    except Exception as error:  # a user's function
+        raise failure(name, algorithm, t, f"{type(error).__name__}: {error}") from error
+
+
+def failure(name: str, algorithm: Algorithm, t: int, what: str) -> ArgumentError:
+    """The error of a server step or a rule that raised in round t."""
+    return ArgumentError(f"{name} of {type(algorithm).__name__} must not raise; got in round {t} {what}")
 
 
 def parameters(algorithm: Algorithm) -> Floats:
@@ -84,80 +95,80 @@ def parameters(algorithm: Algorithm) -> Floats:
     return np.array(algorithm.server_parameters(), np.float64)
 
 
-def refuse_raising(kind: type[Algorithm]) -> None:
+def refuse_raising(name: str, algorithm: type[Algorithm], function: Any) -> None:
     """For engines in which nothing can be raised."""
-    code = getattr(kind.server_step, "__code__", None)
+    code = getattr(function, "__code__", None)
     if code is not None and any(i.opname == "RAISE_VARARGS" for i in dis.get_instructions(code)):
-        raise ArgumentError(f"server_step of {kind.__name__} must not raise with engine='cuda'; got one that can")
+        raise ArgumentError(f"{name} of {algorithm.__name__} must not raise with engine='cuda'; got one that can")
 
 
-@functools.cache
-def compiled_hook(kind: type[Algorithm]) -> Any:
-    """The method's server_step for task_struct.invoke_hook: 0, or 1 where it raised; None where there is none."""
-    if kind.server_step is None:
-        return None
-    vector = types.Array(types.float64, 1, "C")
-    step = njit(error_model="numpy", boundscheck=True)(kind.server_step)
+# --- compiled ---------------------------------------------------------------------------------------------------------
 
-    def guarded(theta, mean, parameters, n, m):  # type: ignore[no-untyped-def]
-        try:
-            step(carray(theta, n), carray(mean, n), carray(parameters, m))
-        except Exception:
-            return 1
-        return 0
 
+def _kernel(function: Any, arguments: tuple[Any, ...], guard: Callable[[Any], Any], expected: str) -> Any:
+    """A user's function of such arguments, compiled, within what `guard` makes of it, for task_struct.invoke."""
+    step = njit(error_model="numpy", boundscheck=True)(function)
     try:
-        step.compile((vector, vector, vector))
-        return cfunc(HOOK)(guarded)
+        step.compile(arguments)
+        return cfunc(KERNEL)(guard(step))
     except Exception as error:  # Numba raises many kinds for a function that it cannot compile
-        rule = f"server_step of {kind.__name__} must be {SERVER_STEP}"
-        raise ArgumentError(f"{rule}; got from Numba: {_cause(error)}") from error
+        raise ArgumentError(f"{expected}; got from Numba: {cause(error)}") from error
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """The line of an error of Numba that says why."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause
     return (causes or lines or [type(error).__name__])[0]
 
 
-def apply_rule(algorithm: Algorithm, rule: Any, server: Floats, means: Floats, t: int, given: Floats) -> None:
-    """Let the rule of an exchange overwrite the server's vectors in round t : (k, d)."""
-    try:
-        with np.errstate(all="ignore"):
-            rule(server, means, t, given)
-    except Exception as error:  # a user's function
-        raise rule_failure(algorithm, t, f"{type(error).__name__}: {error}") from error
+@register_jitable
+def _note(failed, t):  # type: ignore[no-untyped-def]
+    """Write the round in which a step raised, the first one, to an address."""
+    first = carray(pointer(failed, int64), 1)
+    if first[0] == 0:
+        first[0] = t
 
 
-def rule_failure(algorithm: Algorithm, t: int, what: str) -> ArgumentError:
-    """The error of a rule that raised in round t."""
-    return ArgumentError(f"rule of {type(algorithm).__name__} must not raise; got in round {t} {what}")
+@functools.cache
+def compiled_hook(kind: type[Algorithm]) -> Any:
+    """The method's server_step (address of theta, mean, parameters, failed; t, d, p); None where there is none."""
+
+    def guard(step: Any) -> Any:
+        def apply(theta, mean, given, failed, t, d, p, _):  # type: ignore[no-untyped-def]
+            try:
+                step(
+                    carray(pointer(theta, float64), d),
+                    carray(pointer(mean, float64), d),
+                    carray(pointer(given, float64), p),
+                )
+            except Exception:
+                _note(failed, t)
+
+        return apply
+
+    if kind.server_step is None:
+        return None
+    return _kernel(
+        kind.server_step, (float64[::1],) * 3, guard, f"server_step of {kind.__name__} must be {SERVER_STEP}"
+    )
 
 
 @functools.cache
 def compiled_rule(rule: Any) -> Any:
-    """The rule of an exchange for task_struct.invoke; where it raises, it writes the round."""
-    matrix, vector = types.Array(types.float64, 2, "C"), types.Array(types.float64, 1, "C")
-    float64, int64 = types.float64, types.int64
+    """The rule of an exchange (address of the shared vectors, parameters, failed; t, k, n, d, p)."""
 
-    def guarded(shared, given, failed, t, k, n, d, p):  # type: ignore[no-untyped-def]
-        vectors = carray(pointer(shared, float64), (k + n, d))
-        try:
-            step(vectors[:k], vectors[k:], t, carray(pointer(given, float64), p))
-        except Exception:
-            carray(pointer(failed, int64), 1)[0] = t
+    def guard(step: Any) -> Any:
+        def apply(shared, given, failed, t, k, n, d, p):  # type: ignore[no-untyped-def]
+            vectors = carray(pointer(shared, float64), (k + n, d))
+            try:
+                step(vectors[:k], vectors[k:], t, carray(pointer(given, float64), p))
+            except Exception:
+                _note(failed, t)
 
-    try:
-        step = njit(error_model="numpy", boundscheck=True)(rule)
-        step.compile((matrix, matrix, types.int64, vector))
-        return cfunc(KERNEL)(guarded)
-    except Exception as error:  # as above
-        expected = "rule must be a plain function of (server, means, t, parameters) that Numba can compile"
-        raise ArgumentError(f"{expected}; got from Numba: {_cause(error)}") from error
+        return apply
 
-
-# --- a sampling's own order -------------------------------------------------------------------------------------------
+    return _kernel(rule, (float64[:, ::1], float64[:, ::1], int64, float64[::1]), guard, f"rule must be {RULE}")
 
 
 @functools.cache
@@ -167,33 +178,31 @@ def compiled_order(order: Any) -> Any:
     place[1:] becomes the rows of a pass and place[0] its number + 1, or minus that where the order raises or gives what
     is no row. Its words are those of the pass's observations.
     """
+
+    def guard(step: Any) -> Any:
+        def fill(at, length, seed, agent, number, _a, _b, _c):  # type: ignore[no-untyped-def]
+            place, words = carray(pointer(at, int64), length + 1), np.empty(length, np.int64)
+            rows, sound, first = place[1:], place[0] >= 0, number * length  # what has failed is not forgotten
+            x = block(seed, agent, OBSERVATION, first // 4)
+            for k in range(length):
+                if (first + k) % 4 == 0:
+                    x = block(seed, agent, OBSERVATION, (first + k) // 4)
+                rows[k], words[k] = k, x[(first + k) % 4]
+            try:
+                step(rows, words)
+            except Exception:
+                sound = False
+            for k in range(length):
+                if not 0 <= rows[k] < length:
+                    rows[k], sound = 0, False
+            place[0] = number + 1 if sound else -1 - number
+
+        return fill
+
     if order is None:
         return None
-    compiled = njit(error_model="numpy", boundscheck=True)(order)
-
-    def fill(at, length, seed, agent, number, _a, _b, _c):  # type: ignore[no-untyped-def]
-        place, words = carray(pointer(at, types.int64), length + 1), np.empty(length, np.int64)
-        rows, sound, first = place[1:], place[0] >= 0, number * length  # what has failed is not forgotten
-        x = block(seed, agent, OBSERVATION, first // 4)
-        for k in range(length):
-            if (first + k) % 4 == 0:
-                x = block(seed, agent, OBSERVATION, (first + k) // 4)
-            rows[k], words[k] = k, x[(first + k) % 4]
-        try:
-            compiled(rows, words)
-        except Exception:
-            sound = False
-        for k in range(length):
-            if not 0 <= rows[k] < length:
-                rows[k], sound = 0, False
-        place[0] = number + 1 if sound else -1 - number
-
-    try:
-        compiled.compile((types.Array(types.int64, 1, "C"),) * 2)
-        return cfunc(KERNEL)(fill)
-    except Exception as error:
-        rule = f"order, {order.__qualname__}, must be a static function (rows, words) that Numba can compile"
-        raise ArgumentError(f"{rule}; got from Numba: {_cause(error)}") from error
+    expected = f"order, {order.__qualname__}, must be a static function (rows, words) that Numba can compile"
+    return _kernel(order, (int64[::1],) * 2, guard, expected)
 
 
 def draw_pass(sampling: Sampling, seed: int, agent: int, number: int, length: int) -> NDArray[np.int64]:
@@ -210,3 +219,64 @@ def bad_order(sampling: Sampling, where: str) -> ArgumentError:
     """The error of an order that raised, or gave what is no row."""
     rule = f"order of {type(sampling).__name__} must give numbers of rows, below their length, and not raise"
     return ArgumentError(f"{rule}; got another in {where}")
+
+
+# --- the exchange of a method -----------------------------------------------------------------------------------------
+
+
+def round_exchange(algorithm: Algorithm, eta: Any, updates: Any, problem: Problem) -> Exchange:
+    """What a round with this step size and length is, checked; eta, updates : numbers, or (N,) where agents differ."""
+    N, d, name = problem.n_agents, problem.dim, type(algorithm).__name__
+    given: tuple[Any, Any] = (eta[:, None], updates[:, None]) if np.ndim(eta) else (float(eta), int(updates))
+    exchange = algorithm.exchange(*given, N, d)
+    if not isinstance(exchange, Exchange):
+        raise ArgumentError(f"exchange of {name} must give an Exchange in every round; got {type(exchange).__name__}")
+    then = len(exchange.starts) + 1 + len(exchange.messages)
+    for i, row in enumerate(exchange.rows):
+        of_server = then <= i <= then + len(exchange.server)
+        for vector, factor in row.items():
+            n, m = np.atleast_2d(factor).shape if np.ndim(factor) < 3 else (0, 0)
+            if n not in (1, 1 if of_server else N) or m not in (1, d):
+                rule = "a number or (d,) in a row of the server" if of_server else "a number, (N, 1), (d,), (N, d)"
+                rule = f"factor of {vector} must be {rule}, with N = {N} and d = {d}"
+                raise ArgumentError(f"{rule}; got one of shape {np.shape(factor)}")
+    return exchange
+
+
+def first_exchange(algorithm: Algorithm, sampling: Sampling, problem: Problem, dtype: str) -> Exchange | None:
+    """The exchange of the first round of a method, checked; None where its rounds are not declared as one."""
+    own, N = type(algorithm), problem.n_agents
+    if own.exchange is Algorithm.exchange:
+        return None
+    plan = schedule(algorithm, sampling, 0, 1, N)
+    exchange = round_exchange(algorithm, plan.step_sizes[0], plan.updates[0], problem)
+    for name in ("server", "server_step"):
+        if getattr(own, name) is not getattr(Algorithm, name):
+            raise ArgumentError(f"exchange and {name} must not both be declared; got both of {own.__name__}")
+    if dtype != "float64":
+        raise ArgumentError(f"dtype must be 'float64' for {own.__name__}, which declares an exchange; got {dtype!r}")
+    if exchange.presence is not None and algorithm.taking_part(N) < N:
+        raise ArgumentError(f"participants must be all where presence says who answers; got {algorithm!r}")
+    exchange.answering(N, N), exchange.probabilities(N)
+    return exchange
+
+
+def begin_memory(exchange: Exchange, theta: Floats, xi: Floats) -> Floats:
+    """(S, k - 1 + N (l - 1), d): what the server remembers, then what each agent does, at the start.
+
+    theta : (S, d); xi : (S, N, d)
+    """
+    S, N, d = xi.shape
+    known = {"theta": theta[:, None], "xi": xi}
+    shared = [combine(exchange.begin.get(name, {}), known, (S, 1, d)) for name in exchange.server]
+    own = [combine(exchange.begin.get(name, {}), known, (S, N, d)) for name in exchange.agent]
+    of_agents = [np.stack(own, 2).reshape(S, -1, d)] if own else []
+    return np.concatenate([np.empty((S, 0, d)), *shared, *of_agents], 1)
+
+
+def combine(row: Any, known: dict[str, Floats], shape: tuple[int, ...]) -> Floats:
+    """A row of the vectors that are known by name."""
+    out = np.zeros(shape)
+    for name, factor in row.items():
+        out = out + np.asarray(factor) * known[name]
+    return out

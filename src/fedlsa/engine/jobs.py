@@ -16,8 +16,7 @@ from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling, law_of
 from ..threads import cores
-from .exchange_tables import begin_memory, first_exchange
-from .hooks import check_server_step, draw_pass
+from .hooks import begin_memory, check_server_step, draw_pass, first_exchange
 from .outcome_tables import OutcomeTables, first_states, outcome_tables
 from .progress import reporter
 from .schedule import expected_updates, typical_observations
@@ -273,7 +272,7 @@ def make_job(problem: Problem, algorithm: Algorithm, rounds: int, options: RunOp
         shift=np.broadcast_to(0.0, (runs, d)),
         scale=np.ones(runs),
         steps=nowhere,
-        chain=first_states(problem, sampling, outcomes, seeds) if isinstance(sampling, Markov) else nowhere,
+        chain=first_states(problem, sampling, seeds) if isinstance(sampling, Markov) else nowhere,
         received=none,
         rounds=none,
         diverged_at=none - 1,

@@ -24,7 +24,7 @@ from ..errors import ArgumentError
 from ..kernel_cache import kernel
 from ..problems import Problem, RankOne
 from ..sampling import Replay, Sampling
-from .outcome_tables import OutcomeTables
+from .outcome_tables import OutcomeTables, read_only
 from .random import OBSERVATION, alias_bits, alias_tables, block, choose
 from .reference import LocalSteps
 
@@ -56,9 +56,9 @@ class Rows:
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
         """theta_hat : (d,) after `steps` local steps on the agent's observations first_step, first_step + 1, ..."""
-        u, (hat, xi) = _read_only(self.u), _vectors(theta, xi, self.u.shape[1])
-        v = u if self.v is self.u else _read_only(self.v)
-        rows = u, v, _read_only(self.y), float(self.ridge), _read_only(self.slots)
+        u, (hat, xi) = read_only(self.u), _vectors(theta, xi, self.u.shape[1])
+        v = u if self.v is self.u else read_only(self.v)
+        rows = u, v, read_only(self.y), float(self.ridge), read_only(self.slots)
         draws = np.uint64(seed), np.int64(agent), np.int64(first_step), np.int64(steps)
         clip = np.inf if self.row_clip is None else float(self.row_clip)
         _on_rows(rows, draws, xi, float(eta), clip, hat)
@@ -76,7 +76,7 @@ class Means:
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
         hat, xi = _vectors(theta, xi, len(self.b))
-        _on_means(_read_only(self.A), _read_only(np.asarray(self.b) + xi), float(eta), np.int64(steps), hat)
+        _on_means(read_only(self.A), read_only(np.asarray(self.b) + xi), float(eta), np.int64(steps), hat)
         return hat
 
 
@@ -96,7 +96,7 @@ class ClippedMeans:
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
         hat, xi = _vectors(theta, xi, self.u.shape[1])
-        rows = _read_only(self.u), _read_only(self.y), float(self.ridge), float(self.row_clip)
+        rows = read_only(self.u), read_only(self.y), float(self.ridge), float(self.row_clip)
         _on_every_row(rows, xi, float(eta), np.int64(steps), hat)
         return hat
 
@@ -139,14 +139,7 @@ def _vectors(theta: Floats, xi: Floats, d: int) -> tuple[Floats, Floats]:
     for name, value in (("theta", theta), ("xi", xi)):
         if np.shape(value) != (d,):
             raise ArgumentError(f"{name} must have shape ({d},), that of a row; got {np.shape(value)}")
-    return np.array(theta, np.float64), _read_only(np.asarray(xi, np.float64))
-
-
-def _read_only(values: Any) -> Any:
-    """The same numbers as a plain array that cannot be written to, as a mapped file cannot: one signature for all."""
-    out = np.ascontiguousarray(values).view(np.ndarray)
-    out.flags.writeable = False
-    return out
+    return np.array(theta, np.float64), read_only(np.asarray(xi, np.float64))
 
 
 @register_jitable

@@ -5,8 +5,7 @@ Both engines draw from these, so that they see the same observations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,14 +20,13 @@ Words = NDArray[np.uint32]
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class OutcomeTables:
-    """Where the engines find what an agent of table m draws.
+class OutcomeTables(NamedTuple):
+    """Where the engines find what an agent of table m draws; compiled code takes it as it is.
 
     order : (L,) the problem's outcomes in the engines' order. The outcomes of table m begin at row[m].
     i.i.d. : slots[slot[m]:] is the alias table of table m, with 2^(32 - shift[m]) slots.
     Markov : the alias tables of the states of table m follow one another from slots[row[m]] on; outcomes stand at their
-        slots, and successor[k] is where the table of the next state begins. start : the laws of the first state.
+        slots, and successor[k] is where the table of the next state begins.
     Replay : observation n of table m is the outcome row[m] + n % length[m].
     """
 
@@ -39,7 +37,6 @@ class OutcomeTables:
     slot: Integers  # (M,)
     shift: Integers  # (M,)
     successor: Words
-    start: OutcomeTables | None = None
 
     def draw(self, word: NDArray[np.uint64], at: Any, shift: Any) -> Integers:
         """The outcomes that random words pick in alias tables with 2^(32 - shift) slots that begin at `at`."""
@@ -49,14 +46,26 @@ class OutcomeTables:
 
 
 _NONE = np.empty(0, np.uint32)
-_KNOWN: WeakKeyDictionary[Problem, dict[bool, OutcomeTables]] = WeakKeyDictionary()  # problems do not change
+_KNOWN: WeakKeyDictionary[Problem, dict[str, OutcomeTables]] = WeakKeyDictionary()  # problems do not change
+
+
+def read_only(array: Any, dtype: Any = None) -> Any:
+    """A plain array that cannot be written to, as a mapped file cannot: compiled code has one type for all of them."""
+    out = np.ascontiguousarray(array, dtype).view(np.ndarray)
+    out.flags.writeable = False
+    return out
+
+
+def _tables(*arrays: Any) -> OutcomeTables:
+    kinds = dict.fromkeys(OutcomeTables._fields, np.int64) | {"slots": np.uint32, "successor": np.uint32}
+    return OutcomeTables(*map(read_only, arrays, kinds.values()))
 
 
 def _independent(prob: NDArray[np.float64], first: Integers) -> OutcomeTables:
     length = np.diff(first)
     bits = np.array([alias_bits(int(n)) for n in length])
     slots, slot = alias_tables(prob, first[:-1], length, bits)
-    return OutcomeTables(np.arange(len(prob)), first[:-1], length, slots, slot, 32 - bits, _NONE)
+    return _tables(np.arange(len(prob)), first[:-1], length, slots, slot, 32 - bits, _NONE)
 
 
 def _trajectory(problem: Problem) -> OutcomeTables:
@@ -85,13 +94,11 @@ def _trajectory(problem: Problem) -> OutcomeTables:
     order[place] = np.arange(len(state))
     successor[place] = begin[chain.first_state[table] + chain.successor]
     row = begin[chain.first_state[:-1]]
-    start = _independent(chain.stationary, chain.first_state)
-    return OutcomeTables(order, row, states, slots, row, 32 - bits, successor, start)
+    return _tables(order, row, states, slots, row, 32 - bits, successor)
 
 
 def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
     """The tables of a problem under a way of sampling; made once per problem."""
-    trajectory = isinstance(sampling, Markov)
     if isinstance(sampling, Markov) and sampling.start is not None:
         problem.check_start(sampling.start)
     if isinstance(sampling, Replay) and not problem.ordered:
@@ -99,21 +106,22 @@ def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
             "sampling must be IID() or Markov() for a problem that is not a log; got Replay() "
             f"for a problem made by {problem.made_by}"
         )
-    known = _KNOWN.setdefault(problem, {})
-    if trajectory not in known:
-        known[trajectory] = _trajectory(problem) if trajectory else _independent(problem.prob, problem.first)
-    return known[trajectory]
+    known, kind = _KNOWN.setdefault(problem, {}), "trajectories" if isinstance(sampling, Markov) else "outcomes"
+    if kind not in known:
+        known[kind] = _independent(problem.prob, problem.first) if kind == "outcomes" else _trajectory(problem)
+    return known[kind]
 
 
-def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, seeds: NDArray[np.uint64]) -> Integers:
+def first_states(problem: Problem, sampling: Markov, seeds: NDArray[np.uint64]) -> Integers:
     """(S, N): the state in which each agent's trajectory starts, as given or drawn from its stationary law."""
     if sampling.start is not None:
         return np.broadcast_to(np.array(sampling.start), (len(seeds), problem.n_agents))
-    law = outcomes.start
-    assert law is not None
-    m = problem.assignment
-    word = block(seeds[:, None], np.arange(problem.n_agents, dtype=np.uint64), START, 0)[0]
-    return law.draw(word, law.slot[m], law.shift[m])
+    known, chain, m = _KNOWN.setdefault(problem, {}), problem.chain, problem.assignment
+    assert chain is not None
+    if "first states" not in known:
+        known["first states"] = _independent(chain.stationary, chain.first_state)
+    law, agents = known["first states"], np.arange(problem.n_agents, dtype=np.uint64)
+    return law.draw(block(seeds[:, None], agents, START, 0)[0], law.slot[m], law.shift[m])
 
 
 def chain_positions(problem: Problem, outcomes: OutcomeTables, chain: Integers) -> Integers:

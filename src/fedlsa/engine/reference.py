@@ -22,8 +22,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
-from .exchange_tables import combine, round_exchange
-from .hooks import apply_rule, apply_server_step, draw_pass
+from .hooks import apply_own, apply_server_step, combine, draw_pass, round_exchange
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import OutcomeTables, chain_states
 from .progress import Progress
@@ -246,7 +245,7 @@ def run_exchange(
     """
     now, w, (N, d), every = start, problem.weights, start.xi.shape, np.arange(problem.n_agents)
     for s in range(len(rounds.gains)):
-        t, x = rounds.first + s + 1, round_exchange(algorithm, rounds, s, d)
+        t, x = rounds.first + s + 1, round_exchange(algorithm, rounds.step_sizes[s], rounds.updates[s], problem)
         k, names = len(x.server), ("xi", *x.agent)
         own = now.memory[k:].reshape(N, len(x.agent), d)
         known = {"theta": now.theta, **dict(zip(x.server, now.memory[:k], strict=True))}
@@ -282,7 +281,7 @@ def run_exchange(
         vectors = np.array([after[name] for name in server])
         if x.rule is not None:
             means = np.array([known[name] for name in x.means]).reshape(-1, d)
-            apply_rule(algorithm, x.rule, vectors, means, t, np.array(x.parameters, np.float64))
+            apply_own("rule", algorithm, t, x.rule, vectors, means, t, np.array(x.parameters, np.float64))
         kept = np.stack([after[name] for name in x.agent], 1) if x.agent else own
         now = settle(now, algorithm, t, vectors[0], after["xi"], np.concatenate([vectors[1:], kept.reshape(-1, d)]))
         yield now

@@ -33,7 +33,6 @@ from .vectors import ELEMENT, I32, I64, operation
 LINE = 64  # bytes of a cache line: vectors that straddle two cost two loads
 COPIED_BYTES = 4096  # of an array, at most: it is sooner copied than asked where it stands
 KERNEL = types.void(*[types.int64] * 8)
-HOOK = types.int32(*[types.CPointer(types.float64)] * 3, types.int64, types.int64)
 YIELDS = hasattr(os, "sched_yield")  # else a thread that waits would hold its core
 PATIENCE = 4000  # tries at a counter before a thread that waits lets others have its core
 REAL = "real"  # a field's kind: the type of the local steps
@@ -287,18 +286,6 @@ def invoke(context: Any, function: Any, eight: Any) -> Any:
     """Call the kernel at an address with eight integers."""
     kind = ir.FunctionType(ir.VoidType(), [I64] * 8).as_pointer()
     return operation(types.void, (types.int64, eight), lambda b, p, args: b.call(b.inttoptr(p, kind), args) and None)
-
-
-@intrinsic
-def invoke_hook(context: Any, function: Any, theta: Any, mean: Any, parameters: Any, n: Any, m: Any) -> Any:
-    """Call the server step at an address: 0, or 1 where it raised; theta, mean : (n,), parameters : (m,)."""
-    numbers = ELEMENT[types.float64].as_pointer()
-    kind = ir.FunctionType(I32, [numbers] * 3 + [I64] * 2).as_pointer()
-
-    def emit(b: Any, p: Any, *args: Any) -> Any:
-        return b.call(b.inttoptr(p, kind), args)
-
-    return operation(types.int32, (types.int64, theta, mean, parameters, types.int64, types.int64), emit)
 
 
 # ---------------------------------------------------------------- threads that wait for one another

@@ -289,7 +289,7 @@ def parts(jobs: list[Job]) -> list[list[Job]]:
     for job in jobs:
         if job.problem.dim > MOST_DIMENSIONS:
             raise ArgumentError(f"dim must be at most {MOST_DIMENSIONS} with engine='cuda'; got {job.problem.dim}")
-        refuse_raising(type(job.algorithm))
+        refuse_raising("server_step", type(job.algorithm), job.algorithm.server_step)
         if job.sampling.order is not None:
             rule = "sampling must have no order of its own with engine='cuda': use engine='cpu'"
             raise ArgumentError(f"{rule}; got {job.sampling}")
