@@ -1,14 +1,16 @@
 """Plans of methods that declare an exchange: step size, local steps and rounds, from curves on the joint law.
 
 A curve gives the errors after all rounds at once, so the search is over step size and local steps alone, each run until
-it reaches the target, or would need more rounds than the best so far. It ends in the best of its last grid, half an
-eighth of an octave wide in the step size and an eighth in the local steps: a few rounds fewer may be possible.
+it reaches the target, or would need more rounds than the best so far. Squared means, which are errors' least part, are
+quick, and so is the part of a limit that noise at its mean makes: what they rule out is not run. The search ends in the
+best of its last grid, an eighth of an octave wide in step size and local steps: a few rounds fewer may be possible.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from . import tuning
 from .exchange_rounds import ExchangeRound, each_agent
-from .joint_laws import joint_limit, rounds_at
+from .joint_laws import Moved, joint_limit, rounds_at
 from .problem_moments import Moments
 from .rounds import Groups
 from .search import LaterErrors, Method, MethodErrors, Search, with_steps
@@ -29,11 +31,30 @@ class ExchangeErrors(MethodErrors):
     def __init__(self, problem: Problem | Moments, groups: Groups, method: Method, start: Floats) -> None:
         super().__init__(groups, method, start)
         self.agents = each_agent(problem)
+        self.round_of = lru_cache(maxsize=1)(self._round_of)
+
+    @np.errstate(all="ignore")
+    def _round_of(self, eta: float, H: int) -> ExchangeRound:
+        return rounds_at(with_steps(self.method, eta, H), self.agents)(0)
+
+    def squared_means(self, eta: float, H: int) -> Iterator[float]:
+        """Those of theta - theta_star after 1, 2, ... rounds."""
+        step = self.round_of(eta, H)
+        n, d, v = step.size, step.d, np.append(step.start(self.start), 1.0)
+        power = np.eye(n + 1)
+        power[:n, :n], power[:n, n] = step.carry(np.eye(n)), step.mean(np.zeros(n))
+        rows = power[:d]  # theta after 1, 2, ... rounds, many at a time
+        with np.errstate(all="ignore"):
+            for _ in range(tuning.DOUBLED_MEANS):
+                rows, power = np.concatenate([rows, rows @ power]), power @ power
+            while True:
+                yield from np.sum((rows @ v).reshape(-1, d) ** 2, axis=1).tolist()
+                v = power @ v
 
     def each_round(self, eta: float, H: int) -> Iterator[float]:
         """The mean squared errors after 1, 2, ... rounds."""
-        step, v = self._begin(eta, H)
-        C, d = np.zeros((len(v), len(v))), step.d
+        step = self.round_of(eta, H)
+        v, C, d = step.start(self.start), np.zeros((step.size,) * 2), step.d
         while True:
             with np.errstate(all="ignore"):
                 C, v = step.covariance(C, v), step.mean(v)
@@ -41,27 +62,45 @@ class ExchangeErrors(MethodErrors):
             yield error if math.isfinite(error) else math.inf
 
     @np.errstate(all="ignore")
-    def _begin(self, eta: float, H: int) -> tuple[ExchangeRound, Floats]:
-        """A round, and the state that a run begins with."""
-        step = rounds_at(with_steps(self.method, eta, H), self.agents)(0)
-        return step, step.start(self.start)
+    def limit(self, eta: float, H: int, most: float) -> float:
+        """The mean squared error in the limit, a little too large; infinite where there is none, or it is above `most`.
 
-    @np.errstate(all="ignore")
-    def limit(self, eta: float, H: int) -> float:
-        """The mean squared error in the limit, infinite where there is none."""
+        Passes of a limit rise to it, so that one above `most` is enough. A little noise of local steps is put beside
+        what there is at the mean, which may be none: it shows where rounds do not settle.
+        """
         try:
-            end = joint_limit(self._begin(eta, H)[0], self.start)
-        except (PrecisionError, np.linalg.LinAlgError):
+            moved = Moved(self.round_of(eta, H))
+            mean, _ = moved.end(moved.step.start(self.start))
+        except np.linalg.LinAlgError:
             return math.inf
-        d = end.step.d
-        mean = end.mean[:d]
-        return float(np.nan_to_num(np.trace(end.C[:d, :d]) + mean @ mean, nan=math.inf, posinf=math.inf))
+        if moved.powers is None:
+            return math.inf
+        d, more = moved.step.d, moved.step.added(np.zeros_like(moved.mean), mean)
+        error, last = float(mean[:d] @ mean[:d]), math.nan
+        beside = tuning.PASS_ERROR * (float(np.trace(more)) or tuning.PASS_ERROR * most) / np.trace(moved.unit)
+        more = more + beside * moved.unit
+        for _ in range(tuning.PASSES):
+            more = moved.sums(moved.project(more))
+            gained, size = float(np.trace(more[:d, :d])), float(np.linalg.norm(more))
+            error, left, last = error + gained, size / last, size
+            if not error <= most:
+                break
+            if left < 1 and gained * left <= tuning.PASS_ERROR * (1 - left) * error:
+                return error
+            more = moved.step.added(more, None)
+        return math.inf
 
     def follow(self, eta: float, H: int, T: int, target: float = math.inf) -> LaterErrors:
         """Errors of a plan from its end on: every round up to 2 T + 16, and the limit."""
         last = min(2 * T + 16, T + tuning.FOLLOWED_ROUNDS)
         found = [e for t, e in zip(range(1, last + 1), self.each_round(eta, H), strict=False) if t >= T]
-        found.append(self.limit(eta, H))
+        try:
+            with np.errstate(all="ignore"):
+                end, d = joint_limit(self.round_of(eta, H), self.start), len(self.start)
+            limit = float(np.trace(end.C[:d, :d]) + end.mean[:d] @ end.mean[:d])
+        except (PrecisionError, np.linalg.LinAlgError):
+            limit = math.inf
+        found.append(limit if math.isfinite(limit) else math.inf)
         over = np.flatnonzero(np.array(found) > target)
         lasts = not len(over) or over[-1] < len(found) - 1
         return LaterErrors(found[0], max(found), T + (int(over[-1]) + 1 if len(over) else 0) if lasts else None)
@@ -77,7 +116,7 @@ class ExchangeSearch(Search):
         self.exact, self.limits = ExchangeErrors(problem, self.exact.groups, method, start), True
         a, N = with_steps(method, 0.1, 1), self.exact.m.n_agents
         self.factor *= float(a.round_costs(N, self.exact.m.dim)[0].mean())
-        self.name, self.doublings = a.name, 0
+        self.name, self.doublings, self._hopeless = a.name, 0, set[tuple[float, int]]()
         size = rounds_at(a, self.exact.agents)(0).size
         if size > tuning.PLANNED_NUMBERS:
             rule = f"agents times what each remembers must be at most {tuning.PLANNED_NUMBERS} numbers for a plan"
@@ -85,10 +124,19 @@ class ExchangeSearch(Search):
 
     def _reaches(self, eta: float, H: int, target: float, most: int) -> int | None:
         """The round from which on three errors are at most the target, within `most`; None where there is none."""
+        if (eta, H) in self._hopeless or self._within(self.exact.squared_means(eta, H), target, most, 1) is None:
+            return None
+        if not self.exact.limit(eta, H, target) <= target:  # nor will it be for targets that come later
+            self._hopeless.add((eta, H))
+            return None
+        return self._within(self.exact.each_round(eta, H), target, most, 3)
+
+    def _within(self, errors: Iterator[float], target: float, most: int, times: int) -> int | None:
+        """The first of so many rounds, one after the other, with errors of at most the target."""
         begin, held, before = float(self.start @ self.start), 0, math.inf
-        for t, error in zip(range(1, most + 3), self.exact.each_round(eta, H), strict=False):
+        for t, error in zip(range(1, most + times), errors, strict=False):
             held = held + 1 if error <= target else 0
-            if held == 3 or (held and t == most + 2):
+            if held == times or (held and t == most + times - 1):
                 return t - held + 1 if t - held < most else None
             if error > tuning.GROWN * begin or (t % 64 == 0 and not error < before * (1 - 1e-3)):  # it goes nowhere
                 return None
@@ -109,12 +157,12 @@ class ExchangeSearch(Search):
         def tried(H: int, x: float) -> None:
             nonlocal best
             eta, room = self.edge * 2.0**-x, most // H if best is None else min(most // H, best[0])
-            if self.exact.limit(eta, H) <= target:
-                T = self._reaches(eta, H, target, room)
-                best = best if T is None or (best is not None and best[:2] <= (T, H)) else (T, H, eta)
+            T = self._reaches(eta, H, target, room)
+            best = best if T is None or (best is not None and best[:2] <= (T, H)) else (T, H, eta)
 
-        low, high = (x * tuning.SCAN_STRIDE for x in self._range(target, most))
         for k in range(int(math.log2(most)), -1, -1):  # long rounds first: they are few
+            steps = most if best is None else min(most, best[0] << k)
+            low, high = (x * tuning.SCAN_STRIDE for x in self._range(target, steps))
             for x in np.arange(math.floor(low), 1 + math.ceil(high)):
                 tried(2**k, float(x))
         if best is None and self.doublings:
@@ -130,19 +178,27 @@ class ExchangeSearch(Search):
         return best[2], best[1], best[0]
 
     def smallest_error(self, H: int, T: int) -> tuple[float, int]:
-        """Step size and local steps with the smallest error after T rounds of at most H steps that lasts."""
+        """Step size and local steps with the smallest error after T rounds of at most H steps that lasts.
 
-        def error(h: int, x: float) -> float:
-            ahead = zip(range(1, T + 3), self.exact.each_round(self.edge * 2.0**-x, h), strict=False)
-            return max(max(e for t, e in ahead if t >= T), self.exact.limit(self.edge * 2.0**-x, h))
+        On grids that become finer.
+        """
+        best = math.inf, 1.0, 1  # error, x, local steps
 
-        return _least(error, H, self.edge)
+        def tried(x: float, h: int) -> None:
+            nonlocal best
+            eta = self.edge * 2.0**-x
+            ahead = zip(range(1, T + 3), self.exact.squared_means(eta, h), strict=False)
+            if max(square for t, square in ahead if t >= T) < best[0]:
+                limit = self.exact.limit(eta, h, min(best[0], tuning.GROWN * float(self.start @ self.start)))
+                if limit < best[0]:
+                    ahead = zip(range(1, T + 3), self.exact.each_round(eta, h), strict=False)
+                    best = min(best, (max([limit, *(error for t, error in ahead if t >= T)]), x, h))
 
-
-def _least(error: Callable[[int, float], float], H: int, edge: float) -> tuple[float, int]:
-    """The step size and the length with the smallest error, on grids that become finer."""
-    lengths = [max(1, round(H * 2.0**-k)) for k in range(3)]
-    best = min((error(h, float(x)), h, float(x)) for h in dict.fromkeys(lengths) for x in range(1, 13))
-    for width in (1 / 2, 1 / 4, 1 / 8, 1 / 16):
-        best = min(best, *((error(best[1], best[2] + k), best[1], best[2] + k) for k in (-width, width)))
-    return edge * 2.0 ** -best[2], best[1]
+        for h in dict.fromkeys(max(1, round(H * 2.0**-k)) for k in range(3)):
+            for x in range(1, 13):
+                tried(float(x), h)
+        for width in (1 / 2, 1 / 4, 1 / 8, 1 / 16):
+            _, x, h = best
+            tried(x - width, h)
+            tried(x + width, h)
+        return self.edge * 2.0 ** -best[1], best[2]

@@ -95,7 +95,9 @@ class ExchangeRound:
         self.N, self.d, self.k, self.l = N, d, 1 + len(exchange.server), len(self.own)
         self.q, self.exchange = len(exchange.messages), exchange
         self.seen = (self.k + self.l) * d + 1  # numbers of w
-        self.p, self.pairs = exchange.answering(N, participants)
+        self.p, pairs = exchange.answering(N, participants)
+        together = float(pairs[0, -1] - self.p[0] * self.p[-1]) if N > 1 else 0.0  # the same of any two agents
+        self.spread = np.diagonal(pairs) - self.p**2 - together, together
         theta_star, xi_star, A, weight = m.theta_star, m.xi_star[m.table], m.A_bar[m.table], m.weight
         known = self._remembered(theta_star, xi_star)
         u = self._minus(known["theta"], theta_star)
@@ -191,8 +193,10 @@ class ExchangeRound:
         self.averages = np.zeros((len(e.means), self.N, self.q))
         for i, (message, factor) in enumerate(e.means.values()):
             self.averages[i, :, sent.index(message)] = weight * np.broadcast_to(np.ravel(factor), self.N) / self.p
-        self.server, self.constant = np.zeros((k * d, k * d)), np.zeros(k * d)
-        self.to_server, self.to_agents = np.zeros((k, len(e.means), d)), np.zeros((len(e.means), self.N, self.l, d))
+        self.server, self.constant, at = np.zeros((k * d, k * d)), np.zeros(k * d), np.arange(d)
+        self.by_means = np.zeros((self.size, len(e.means) * d))
+        to_server = self.by_means[: k * d].reshape(k, d, len(e.means), d)
+        to_agents = self.by_means[k * d :].reshape(self.N, self.l, d, len(e.means), d)
         for i, name in enumerate(names):
             row = e.then.get(name, {name: 1.0})
             part, factors = slice(i * d, (i + 1) * d), {other: self._factor(row, other)[0] for other in row}
@@ -200,12 +204,14 @@ class ExchangeRound:
                 self.server[part, j * d : (j + 1) * d] += np.diag(factors.get(other, np.zeros(d)))
             self.server[part] += factors.get("mean_residual", np.zeros(d))[:, None] * mean_residual
             self.constant[part] = factors.get("theta", np.zeros(d)) * theta_star - (theta_star if i == 0 else 0.0)
-            self.to_server[i] = [factors.get(mean, np.zeros(d)) for mean in e.means]
+            for j, mean in enumerate(e.means):
+                to_server[i, at, j, at] = factors.get(mean, 0.0)
         away = bool((self.p < 1).any())
         for i, name in enumerate(self.own):
             for j, mean in enumerate(e.means):
-                self.to_agents[j, :, i] = self._factor(e.then.get(name, {}), mean)
-                if away and (self.to_agents[j, :, i] != self._factor(e.absent.get(name, {}), mean)).any():
+                factor = self._factor(e.then.get(name, {}), mean)
+                to_agents[:, i, at, j, at] = factor
+                if away and (factor != self._factor(e.absent.get(name, {}), mean)).any():
                     rule = f"the factor of {mean} in {name} must be the same for agents who answer and who do not"
                     raise ArgumentError(f"{rule}, for theory; got another one")
 
@@ -222,59 +228,61 @@ class ExchangeRound:
         own = X[K:].reshape(self.N, self.l * self.d, X.shape[1])
         return (maps[..., :K] @ X[:K] + maps[..., K:cut] @ own).reshape(-1, X.shape[1])
 
-    def _make(self, server: Floats, brought: Floats) -> Floats:
-        """Rows of the next state : (n, cols), without constants."""
-        y = brought.reshape(self.N, self.l + self.q, self.d, -1)
-        arrived = y[:, self.l :].reshape(self.N * self.q, self.d, -1)
-        means = np.tensordot(self.averages.reshape(len(self.averages), -1), arrived, 1)
-        made = self.server @ server + (self.to_server[..., None] * means).sum(1).reshape(len(server), -1)
-        own = y[:, : self.l].copy()
-        for mean, factor in zip(means, self.to_agents, strict=True):
-            if factor.any():
-                own += factor[..., None] * mean
-        return np.concatenate([made, own.reshape(self.N * self.l * self.d, made.shape[1])])
+    def _make(self, brought: Floats) -> Floats:
+        """Rows of the next state : (n, cols), but for what the server makes of its own."""
+        columns = brought.shape[1]
+        y = brought.reshape(self.N, self.l + self.q, self.d, columns)
+        means = self.averages.reshape(-1, self.N * self.q) @ y[:, self.l :].reshape(self.N * self.q, -1)
+        out = self.by_means @ means.reshape(-1, columns)
+        out[self.k * self.d :] += y[:, : self.l].reshape(-1, columns)
+        return out
 
-    def mean(self, v: Floats, linear: bool = False) -> Floats:
-        """The next mean of the state; linear : the differences of two means instead."""
-        brought = self._bring(self.B, v[:, None])[:, 0]
-        out = self._make(v[: self.k * self.d, None], (brought + (0.0 if linear else self.B[..., -1].ravel()))[:, None])[
-            :, 0
-        ]
-        if not linear:
-            out[: self.k * self.d] += self.constant
+    def mean(self, v: Floats) -> Floats:
+        """The next mean of the state."""
+        out = self.carry(v[:, None])[:, 0] + self._make(self.B[..., -1].reshape(-1, 1))[:, 0]
+        out[: self.k * self.d] += self.constant
         return out
 
     def carry(self, X: Floats) -> Floats:
         """The linear part on columns : (n, cols)."""
-        return self._make(X[: self.k * self.d], self._bring(self.B, X))
+        out = self._make(self._bring(self.B, X))
+        out[: self.k * self.d] += self.server @ X[: self.k * self.d]
+        return out
 
-    def covariance(self, C: Floats, v: Floats | None, unit: float = 0.0) -> Floats:
-        """The next covariance of the state, from its covariance (n, n) and its mean (n,).
+    def covariance(self, C: Floats, v: Floats | None) -> Floats:
+        """The next covariance of the state, from its covariance (n, n) and its mean (n,); v : as in `added`."""
+        return self.carry(self.carry(C).T) + self.added(C, v)
+
+    def added(self, C: Floats, v: Floats | None, unit: float = 0.0) -> Floats:
+        """What a round adds to covariances that go on by its mean map : (n, n).
 
         v : None for the part that is linear in C alone; unit : variance that is added to where local steps end
         """
-        K, size = self.k * self.d, self.N * (self.l + self.q) * self.d
-        both = np.zeros((K + size, K + size))
-        both[:K, :K], both[:K, K:] = C[:K, :K], self._bring(self.B, C[:, :K]).T
-        both[K:, :K] = both[:K, K:].T
-        both[K:, K:] = self._bring(self.B, self._bring(self.B, C).T)
-        y, at = both[K:, K:].reshape(self.N, size // self.N, self.N, -1), np.arange(self.N)
-        y[at, :, at] += self.p[:, None, None] * self._private_noise(C, v, unit)
-        spread = self.pairs - np.outer(self.p, self.p)
-        if np.abs(spread).max() > 1e-15:
-            second = self._bring(self.D, self._bring(self.D, C).T)
+        K, own, at, means = self.k * self.d, self.l * self.d, np.arange(self.N), len(self.averages)
+        seen = self._first_two_moments(C, v)
+        alone = self.p[:, None, None] * self._private_noise(seen, v is not None, unit)
+        out, (answers, together) = np.zeros((self.size, self.size)), self.spread
+        if answers.any():
+            alone += answers[:, None, None] * _squares(self.D, seen)
+        if together:
+            half = self._make(self._bring(self.D, C))
+            out += together * self._make(self._bring(self.D, half.T))
             if v is not None:
-                far = self._bring(self.D, v[:, None])[:, 0] + self.D[..., -1].ravel()
-                second += np.outer(far, far)
-            y += spread[:, None, :, None] * second.reshape(y.shape)
-        half = self._make(both[:K], both[K:])
-        out = self._make(half.T[:K].copy(), half.T[K:].copy())
+                far = self._make(self._bring(self.D, v[:, None]) + self.D[..., -1].reshape(-1, 1))
+                out += together * far @ far.T
+        a, crossed = self.averages, alone.reshape(self.N, self.l + self.q, self.d, self.l + self.q, self.d)
+        met = np.zeros((self.size, means, self.d))  # with means, half of their own covariance there
+        met[K:] = np.einsum("jcr,cxarb->cxajb", a, crossed[:, : self.l, :, self.l :]).reshape(-1, means, self.d)
+        of_means = np.einsum("icq,jcr,cqarb->iajb", a, a, crossed[:, self.l :, :, self.l :], optimize=True)
+        half = met.reshape(self.size, -1) + self.by_means @ of_means.reshape((means * self.d,) * 2) / 2
+        out += half @ self.by_means.T + self.by_means @ half.T
+        out[K:, K:].reshape(self.N, own, self.N, own)[at, :, at] += alone[:, :own, :own]
         return (out + out.T) / 2
 
-    def _private_noise(self, C: Floats, v: Floats | None, unit: float) -> Floats:
-        """(N, (l + q) d, same): what an agent alone adds to what it brings."""
-        d, seen = self.d, self._first_two_moments(C, v)
-        z, added = np.zeros((self.N, 2 * d, 2 * d)), 0.0 if v is None else self.law.noise
+    def _private_noise(self, seen: tuple[Floats, Floats], whole: bool, unit: float) -> Floats:
+        """(N, (l + q) d, same): what an agent alone adds to what it brings; seen : of w; whole : not its linear part"""
+        d = self.d
+        z, added = np.zeros((self.N, 2 * d, 2 * d)), self.law.noise if whole else 0.0
         z[:, d:, d:] = unit * np.eye(d)
         for p, each, lifted in zip(self.chosen, self.z, self.lifted, strict=True):
             steps = self.noise @ svec(_squares(lifted, seen))[..., None]

@@ -99,7 +99,7 @@ def _of_exchange(problem: Problem | Moments, a: Algorithm) -> tuple[Floats, Floa
     """E[u], V and its error of a method that is an exchange."""
     found = joint_limit(joint_round(problem, a), start_error(problem, None))
     V, error = found.averaged() if np.isfinite(found.C).all() else (found.C, 0.0)
-    return found.mean[: found.step.d], V, error
+    return found.mean[: len(V)], V, error
 
 
 def _of_round(step: ServerRound | AgentRound) -> tuple[Floats, Floats, float]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import count
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
 from .exchange_rounds import ExchangeRound, declared, each_agent, exchange_of
 from .joint import Joint
-from .linear import Index, at_rounds
+from .linear import Index, at_rounds, refined
 from .problem_moments import Moments
 from .rounds import Groups
 
@@ -128,13 +128,75 @@ def joint_curve(
 
 
 # --- where it settles -------------------------------------------------------------------------------------------------
+#
+# With M the mean map of a round, a round takes covariances to M C M^T + added(C). Sums of what one adds over all rounds,
+# D(X) = sum_k M^k X M^kT, are quick by doubling, and a limit is the C = D(added(C)): where noise hardly depends on the
+# state that takes few passes, however slow a round is. All these maps keep order. So D added has a radius below one
+# where a round has (Perron and Frobenius), and passes from nothing on rise to the limit.
+
+
+class Moved:
+    """What rounds move of the state, without what they keep, such as sum_c w_c xi_c, and rounding of it.
+
+    What is kept are left eigenvectors of eigenvalue 1 of the mean map, into which no noise comes. mean : (n, n), the
+    mean map without them
+    """
+
+    def __init__(self, step: ExchangeRound) -> None:
+        n = step.size
+        self.step, M = step, step.carry(np.eye(n))
+        U, values, _ = np.linalg.svd(M - np.eye(n))
+        kept = U[:, values < tuning.KEPT * max(1.0, float(values[0]))]
+        self.unit = step.added(np.zeros((n, n)), None, unit=1.0)  # noise of local steps alone moves nothing kept
+        quiet = np.abs(np.einsum("ij,ik,kj->j", kept, self.unit, kept)) < tuning.KEPT * float(np.abs(self.unit).max())
+        self.kept = kept[:, quiet]
+        self.mean = self.project(M, both=False)
+
+    def project(self, X: Floats, both: bool = True) -> Floats:
+        """The projection, of columns and of covariances, onto what is moved."""
+        X = X - self.kept @ (self.kept.T @ X)
+        return X - (X @ self.kept) @ self.kept.T if both and X.ndim > 1 else X
+
+    @cached_property
+    def powers(self) -> list[Floats] | None:
+        """M, M^2, M^4, ... until nothing is left; None where that does not come."""
+        out = [self.mean]
+        while (size := float(np.linalg.norm(out[-1]))) > tuning.LENGTHS_TAIL**0.5:
+            if not size < tuning.GROWN**4 or len(out) > tuning.MAX_DOUBLINGS // 2:
+                return None
+            out.append(out[-1] @ out[-1])
+        return out
+
+    def sums(self, X: Floats) -> Floats:
+        """D(X)."""
+        for power in self.powers or []:
+            X = X + power @ X @ power.T
+        return X
+
+    def seen(self) -> Floats:
+        """The W with <W, X> the trace of Cov(theta) in D(X)."""
+        W, d = np.zeros_like(self.mean), self.step.d
+        W[:d, :d] = np.eye(d)
+        for power in self.powers or []:
+            W = W + power.T @ W @ power
+        return W
+
+    def again(self, C: Floats) -> Floats:
+        """D(added(C))."""
+        return self.sums(self.project(self.step.added(C, None)))
+
+    def end(self, begin: Floats) -> tuple[Floats, float]:
+        """The mean to which that of a run from a state tends, and its estimated error, relative."""
+        move = self.project(self.step.mean(begin) - begin)
+        change, error = refined(np.eye(len(begin)) - self.mean, move)
+        return begin + change, error
 
 
 @dataclass(frozen=True, eq=False)
 class JointLimit:
     """The stationary law of the state: mean (n,), C (n, n), infinite where it has none; error, estimated, relative."""
 
-    step: ExchangeRound
+    moved: Moved
     mean: Floats
     C: Floats
     error: float
@@ -145,69 +207,42 @@ class JointLimit:
         It is Cov(theta) + S + S^T, where S adds up the covariances of theta with that of 1, 2, ... rounds later: the
         linear part of a round, once, twice, ... on Cov(state, theta).
         """
-        step, d = self.step, self.step.d
-        first = step.carry(self.C[:, :d])
-        keep = _moved(step)
-        linear = lambda v: keep(step.carry(v.reshape(-1, d)), False).ravel()  # noqa: E731
-        later, error = krylov.solve(linear, keep(first, False).ravel(), tuning.LIMIT_GOAL, _share)
-        S = later.reshape(-1, d)[:d]
+        M, d = self.moved.mean, self.moved.step.d
+        later, error = refined(np.eye(len(M)) - M, M @ self.C[:, :d])
+        S = later[:d]
         return self.C[:d, :d] + S + S.T, max(error, self.error)
+
+
+def joint_limit(step: ExchangeRound, u: Floats) -> JointLimit:
+    """The law to which a run from theta_star + u tends; what rounds keep, such as sum_c w_c xi_c, is its own."""
+    begin, n, moved = step.start(u), step.size, Moved(step)
+    unstable = JointLimit(moved, np.full(n, np.nan), np.full((n, n), np.inf), 0.0)
+    if moved.powers is None:
+        return unstable
+    mean, lost = moved.end(begin)
+    linear = lambda v: moved.again(v.reshape(n, n)).ravel()  # noqa: E731
+    if krylov.radius(linear, moved.sums(moved.project(moved.unit)).ravel(), beside=1.0)[0] >= 1:
+        return replace(unstable, mean=mean)
+    added = moved.sums(moved.project(step.added(np.zeros((n, n)), mean)))
+    found, error = krylov.solve(linear, added.ravel(), tuning.LIMIT_GOAL, _share)
+    error = max(error, lost)
+    if error > tuning.MAX_LIMIT_ERROR:
+        rule = f"the limit of second moments must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
+        raise PrecisionError(f"{rule}; got an error of {error:.1e} on the joint law of {n} numbers")
+    return JointLimit(moved, mean, found.reshape(n, n), error)
 
 
 def _share(change: Floats, total: Floats) -> float:
     return float(np.linalg.norm(change) / max(float(np.linalg.norm(total)), 1e-300))
 
 
-def joint_limit(step: ExchangeRound, u: Floats) -> JointLimit:
-    """The law to which a run from theta_star + u tends; what rounds keep, such as sum_c w_c xi_c, is its own."""
-    begin, n, keep = step.start(u), step.size, _moved(step)
-    unstable = JointLimit(step, np.full(n, np.nan), np.full((n, n), np.inf), 0.0)
-    if krylov.radius(lambda v: keep(step.mean(v, linear=True)), keep(np.ones(n)))[0] >= 1:
-        return unstable
-    move = keep(step.mean(begin) - begin)
-    change, lost = krylov.solve(lambda v: keep(step.mean(v, linear=True)), move, 1e-13, _share)
-    mean = begin + change
-    if joint_radius(step)[0] >= 1:
-        return replace(unstable, mean=mean)
-    added = keep(step.covariance(np.zeros((n, n)), mean))
-    linear = lambda v: keep(step.covariance(v.reshape(n, n), None)).ravel()  # noqa: E731
-    found, error = krylov.solve(linear, added.ravel(), tuning.LIMIT_GOAL, _share)
-    error = max(error, lost)
-    if error > tuning.MAX_LIMIT_ERROR:
-        rule = f"the limit of second moments must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
-        raise PrecisionError(f"{rule}; got an error of {error:.1e} on the joint law of {n} numbers")
-    return JointLimit(step, mean, found.reshape(n, n), error)
-
-
-def _moved(step: ExchangeRound) -> Callable[..., Floats]:
-    """The projection, of columns and of covariances, onto what rounds move: it takes away rounding of what they keep.
-
-    What is kept, such as sum_c w_c xi_c, are left eigenvectors of eigenvalue 1 into which no noise comes.
-    """
-    n = step.size
-    U, values, _ = np.linalg.svd(step.carry(np.eye(n)) - np.eye(n))
-    kept = U[:, values < tuning.KEPT * max(1.0, float(values[0]))]
-    noise = step.covariance(np.zeros((n, n)), None, unit=1.0)
-    quiet = np.abs(np.einsum("ij,ik,kj->j", kept, noise, kept)) < tuning.KEPT * float(np.abs(noise).max())
-    kept = kept[:, quiet]
-
-    def project(X: Floats, both: bool = True) -> Floats:
-        X = X - kept @ (kept.T @ X)
-        return X - (X @ kept) @ kept.T if both and X.ndim > 1 else X
-
-    return project
-
-
 def joint_radius(step: ExchangeRound) -> tuple[float, float]:
-    """The factor by which second moments shrink in a round, in the long run, and its residual.
-
-    The search begins with noise of local steps alone, which moves nothing that rounds keep.
-    """
-    start, keep = step.covariance(np.zeros((step.size, step.size)), None, unit=1.0), _moved(step)
-    if not np.isfinite(start).all():
+    """The factor by which second moments shrink in a round, in the long run, and its residual."""
+    moved = Moved(step)
+    if not np.isfinite(moved.unit).all():
         return np.inf, 0.0
-    linear = lambda v: keep(step.covariance(v.reshape(start.shape), None)).ravel()  # noqa: E731
-    value, residual = krylov.radius(linear, keep(start).ravel())
+    linear = lambda v: moved.project(step.covariance(v.reshape(moved.unit.shape), None)).ravel()  # noqa: E731
+    value, residual = krylov.radius(linear, moved.project(moved.unit).ravel())
     if residual > tuning.RADIUS_RESIDUAL * max(value, 1.0) and abs(value - 1) < 10 * residual:
         rule = f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative"
         raise PrecisionError(f"{rule}; got {value:.12g} with a residual of {residual:.1e}")

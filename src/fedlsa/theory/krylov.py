@@ -166,14 +166,20 @@ def solve(apply: Map, source: Floats, goal: float, share: Callable[[Floats, Floa
     return total, error
 
 
-def radius(apply: Map, start: Floats, restarts: int = tuning.KRYLOV_RESTARTS) -> tuple[float, float]:
-    """The largest eigenvalue of L in the spaces of `start`, and its residual, which ought to be small beside it."""
+def radius(
+    apply: Map, start: Floats, restarts: int = tuning.KRYLOV_RESTARTS, beside: float | None = None
+) -> tuple[float, float]:
+    """The largest eigenvalue of L in the spaces of `start`, and its residual, which ought to be small beside it.
+
+    beside : a number; it is enough to know on which side of it the eigenvalue is
+    """
     value = residual = np.inf
     for _ in range(restarts):
         space = Krylov(apply, start)
         for _ in space.stages():
             value, residual, along = space.largest()
-            if residual <= tuning.RADIUS_RESIDUAL * value:
+            far = 0.0 if beside is None else tuning.SIDE_RESIDUAL * abs(value - beside)
+            if residual <= max(tuning.RADIUS_RESIDUAL * value, far):
                 return value, residual
         start = along @ space.basis
     return value, residual

@@ -124,7 +124,7 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm, joint: bool = F
             u, covariance, error = settled.mean[: m.dim], settled.C[: m.dim, : m.dim], max(settled.error, lost)
             variance = float(np.trace(covariance))
             mse = variance + (float(u @ u) if np.isfinite(variance) else 0.0)
-            whole = JointLaw(settled.step.centre() + settled.mean, settled.C) if joint else None
+            whole = JointLaw(settled.moved.step.centre() + settled.mean, settled.C) if joint else None
             return Stationary(m.theta_star + u, u, covariance, variance, mse, "joint law", error, rate, whole)
         step = _round(problem, algorithm, eta)
         if isinstance(step, ServerRound):

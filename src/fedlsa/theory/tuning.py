@@ -87,6 +87,7 @@ CANCELLATION = 1e-3  # share of an image that is left when rounding calls for an
 NEXT_RATE, RATE_DIGITS = 1.001, 1e-9  # steps of a search for the radius, and its relative tolerance
 RATE_STEP = 1e-6  # above the largest factor of a pair of modes, relative, where the search ends
 RADIUS_RESIDUAL = 1e-10  # of an eigenvalue, relative, from which on it is taken for the radius
+SIDE_RESIDUAL = 1e-3  # the same of its distance to a number, where only the side matters
 CLEARLY_UNSTABLE = 1.01  # radius from which on it decides by itself
 LIMIT_GOAL, STABILITY_GOAL = 1e-12, 1e-6  # error that routes to a limit aim at; the same where only its sign matters
 MAX_LIMIT_ERROR = 1e-6  # up to which a limit is returned, with that error, where no route is accurate
@@ -100,6 +101,8 @@ GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-10, 4  # of the residual each time, and 
 # --- plans ----------------------------------------------------------------------------------------------------------
 
 PLANNED_NUMBERS = 400  # of the joint law of an exchange that is planned: a round takes some ten milliseconds
+DOUBLED_MEANS = 6  # times that rounds are doubled of which means are had at once
+PASSES, PASS_ERROR = 100, 1e-6  # to a limit in a search: how many at most, and by how much it may be off
 DOUBLED_BUDGETS = 4  # times that observations of such a plan may be doubled where no cap is given
 GROWN = 1e3  # times its start: an error beyond which a curve is given up in a search
 DEFAULT_BUDGET = 4  # times the fewest observations with which a method gets there: what a plan may use by default
