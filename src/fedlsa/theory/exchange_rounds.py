@@ -273,7 +273,7 @@ class ExchangeRound:
         a, crossed = self.averages, alone.reshape(self.N, self.l + self.q, self.d, self.l + self.q, self.d)
         met = np.zeros((self.size, means, self.d))  # with means, half of their own covariance there
         met[K:] = np.einsum("jcr,cxarb->cxajb", a, crossed[:, : self.l, :, self.l :]).reshape(-1, means, self.d)
-        of_means = np.einsum("icq,jcr,cqarb->iajb", a, a, crossed[:, self.l :, :, self.l :], optimize=True)
+        of_means = np.einsum("icq,cqajb->iajb", a, np.einsum("jcr,cqarb->cqajb", a, crossed[:, self.l :, :, self.l :]))
         half = met.reshape(self.size, -1) + self.by_means @ of_means.reshape((means * self.d,) * 2) / 2
         out += half @ self.by_means.T + self.by_means @ half.T
         out[K:, K:].reshape(self.N, own, self.N, own)[at, :, at] += alone[:, :own, :own]

@@ -129,10 +129,10 @@ def joint_curve(
 
 # --- where it settles -------------------------------------------------------------------------------------------------
 #
-# With M the mean map of a round, a round takes covariances to M C M^T + added(C). Sums of what one adds over all rounds,
-# D(X) = sum_k M^k X M^kT, are quick by doubling, and a limit is the C = D(added(C)): where noise hardly depends on the
-# state that takes few passes, however slow a round is. All these maps keep order. So D added has a radius below one
-# where a round has (Perron and Frobenius), and passes from nothing on rise to the limit.
+# With M the mean map of a round, a round takes covariances to M C M^T + added(C). Sums over rounds of what one of them
+# adds, D(X) = sum_k M^k X M^kT, are quick by doubling, and a limit is the C = D(added(C)): where noise hardly depends
+# on the state that takes few passes, however slow a round is. All these maps keep order. So D added has a radius below
+# one where a round has (Perron and Frobenius), and passes from nothing on rise to the limit.
 
 
 class Moved:
