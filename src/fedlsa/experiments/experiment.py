@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,14 @@ class Claim:
         others = [replace(scale, quick=True, instances=0, garnet_seed=seed) for seed in range(1, scale.instances + 1)]
         cells = self.cells(replace(scale, quick=True))
         return others if all("problem" in c.settings and "seeds" not in c for c in cells) else []
+
+
+CLAIMS = tomllib.loads(resources.files(__package__).joinpath("claims.toml").read_text(encoding="utf-8"))
+
+
+def claim(name: str, cells: Cells, measure: Callable[[pd.DataFrame], float], **more: Any) -> Claim:
+    """A claim of claims.toml, which says it in words, with what decides it. more : fields that follow from constants"""
+    return Claim(name, cells=cells, measure=measure, **CLAIMS[name], **more)
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,12 @@ from .cost_tables import (
     note,
 )
 from .counterexamples import no_speed_up_example
-from .experiment import Claim, Experiment, Picture, Scale, Table
+from .experiment import Claim, Experiment, Picture, Scale, Table, claim
 
 # Scaffnew's lower bound (thm:no-speed-up-proxskip): what does not fall with the number of agents, and what does.
 
 AGENTS, QUICK_AGENTS = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8)
 RUN = {"step_size": 0.05, "probability": 0.2, "iterations": 500}  # what is left of the start: 0.96^500
-LABEL = "thm:no-speed-up-proxskip"
 NOTE = """Scaffnew, exact values after {iterations} iterations; η = {step_size}, p = {probability}.
 ψ: mean squared error of the agents, each where it is, plus (η/p)² times that of their control variates."""
 
@@ -74,28 +73,11 @@ PICTURE = Picture(
     draw,
 )
 CLAIMS = (
-    Claim(
-        "lower-bound-psi",
-        "In the example of the lower bound ψ does not fall with the number of agents",
-        LABEL,
-        "smallest ψ over numbers of agents; exact, relative to that of one agent",
-        cells,
-        lambda results: float(results["psi"].min() / results["psi"].iloc[0]),
-        at_least=1 - 1e-9,
-        panel=f"{PICTURE.name}: ",
-        quote="The bounds obtained in thm:potential_psi_t_sto_com_appendix are minimax optimal up to constants that "
-        "are independent from the problem",
-    ),
-    Claim(
+    claim("lower-bound-psi", cells, lambda results: float(results["psi"].min() / results["psi"].iloc[0])),
+    claim(
         "lower-bound-server",
-        "In the same example the MSE of the server, which averages the agents, falls with their number; the theorem is "
-        "about ψ, a mean over all agents at every iteration",
-        LABEL,
-        "exponent of N in the server's MSE; exact",
         cells,
         lambda results: slope(results["agents"].to_numpy(float), results["mse"].to_numpy()),
-        at_most=-0.5,
-        panel=f"{PICTURE.name}: ",
     ),
 )
 

@@ -14,7 +14,6 @@ the outcomes of its table are one multinomial draw, agent after agent. Nothing h
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from . import claim_statistics as laws
 from .cells import Cell, computes
 from .computations import How, Settings, problem
 from .cost_tables import LSA, NAMES
-from .experiment import Claim, Experiment, Picture, Scale, Table
+from .experiment import Experiment, Picture, Scale, Table, claim
 
 SAMPLES, QUICK_SAMPLES = tuple(10**k for k in range(2, 8)), (1_000, 10_000, 100_000, 1_000_000)
 DRAWS, FEWEST = 10, 50  # draws of a baseline for each seed of a simulation, and the fewest: they cost next to nothing
@@ -187,10 +186,6 @@ def stall(results: pd.DataFrame) -> float:
     return float(squared[-1].mean() / float(last["solutions_bias"]))
 
 
-def _claim(name: str, text: str, statistic: str, measure: Callable[[pd.DataFrame], float], **bounds: Any) -> Claim:
-    return Claim(f"one-shot-{name}", text, "", statistic, baseline_cells, measure, panel="one-shot: ", **bounds)
-
-
 EXPERIMENT = Experiment(
     "one-shot",
     "When one message is enough",
@@ -205,29 +200,13 @@ EXPERIMENT = Experiment(
     ),
     (Table("one-shot", "What an RMSE of ε costs with one message and with several.", cells, rows),),
     (
-        _claim(
-            "rate",
-            "The error of the averaged system falls like 1/n in the observations per agent",
-            f"exponent of n in the MSE; simulated, from n = {SETTLED:,} on",
+        claim(
+            "one-shot-rate",
+            baseline_cells,
             rate,
-            at_least=-1.2,
-            at_most=-0.8,
+            statistic=f"exponent of n in the MSE; simulated, from n = {SETTLED:,} on",
         ),
-        _claim(
-            "limit",
-            r"n times the MSE of the averaged system tends to $\mathrm{tr}(\bar A^{-1}S\bar A^{-\top})$, "
-            r"$S = \sum_cw_c^2\Sigma_\omega^c$",
-            "difference in standard errors; simulated, at the largest n, over draws",
-            z_score,
-            at_most=4.0,
-        ),
-        _claim(
-            "stall",
-            "The average of local solutions stalls at its bias when agents differ",
-            "MSE over the squared bias; simulated, at the largest n",
-            stall,
-            at_least=0.9,
-            at_most=1.1,
-        ),
+        claim("one-shot-limit", baseline_cells, z_score),
+        claim("one-shot-stall", baseline_cells, stall),
     ),
 )

@@ -20,7 +20,7 @@ from ..figures.lines import Chart, ChartRows, Line
 from ..problems import Problem, RankOne
 from .cells import Cell, computes
 from .computations import How, Settings, problem
-from .experiment import Claim, Experiment, Picture, Scale, Table, grid
+from .experiment import Experiment, Picture, Scale, Table, claim, grid
 from .paper_curves import panel_title
 
 DRAWN = 10  # agents in a panel of the figure, a column each
@@ -144,7 +144,6 @@ def ratio(name: str, other: str) -> Callable[[pd.DataFrame], float]:
     return lambda results: float(np.max([float(e[name].mean() / e[other].mean()) for e in results["result"]]))
 
 
-DIFFERENT = f"values: {panel_title(True, DRAWN)}"
 EXPERIMENT = Experiment(
     "values",
     "What the shared value function represents",
@@ -170,41 +169,8 @@ EXPERIMENT = Experiment(
         ),
     ),
     (
-        Claim(
-            "values-overall",
-            "With different agents, the shared parameter represents the worlds of all agents better than the agents' "
-            "own parameters do on average.",
-            "sec:numerical; eq:system_matrix",
-            "value error of theta_star over that of the local solutions; mean squares over all worlds, exact, the "
-            "largest over N",
-            different_cells,
-            ratio("shared", "everywhere"),
-            at_most=1.0,
-            quote="learning a shared value function gives a better representation of the overall reality",
-            panel=DIFFERENT,
-        ),
-        Claim(
-            "values-home",
-            "In its own world an agent's own parameter is better than the shared one, on average.",
-            "",
-            "value error of the local solutions over that of theta_star; mean squares in each agent's own world, "
-            "exact, the largest over settings",
-            all_cells,
-            ratio("home", "shared"),
-            at_most=1.0,
-            panel=DIFFERENT,
-        ),
-        Claim(
-            "values-virtual",
-            "With different agents, theta_star represents the worlds of all agents at least as well as the solution "
-            "of the virtual MDP.",
-            "",
-            "value error of theta_star over that of the virtual MDP's solution; mean squares over all worlds, exact, "
-            "the largest over N",
-            different_cells,
-            ratio("shared", "virtual"),
-            at_most=1.0,
-            panel=DIFFERENT,
-        ),
+        claim("values-overall", different_cells, ratio("shared", "everywhere")),
+        claim("values-home", all_cells, ratio("home", "shared")),
+        claim("values-virtual", different_cells, ratio("shared", "virtual")),
     ),
 )
