@@ -11,8 +11,9 @@ copies of its agents change N alone, a smaller first feature changes a and nu, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,36 +38,9 @@ NAMES = {name: METHODS[name].__name__ for name in ("fedlsa", "scaffnew", "scaffl
 COLUMNS = {"rounds": "communication $T$", "local_steps": "local updates $H$", "samples": "sample complexity $TH$"}
 
 
-@dataclass(frozen=True)
-class StatedCosts:
-    """A row of the paper's table: T, H and T H as printed; power : of 1/epsilon in T, 0 for a logarithm; agents : the
-    power of N in the samples."""
-
-    rounds: str
-    local_steps: str
-    samples: str
-    power: float
-    agents: float
-
-
-def _order(numerator: str, denominator: str, logarithm: bool = True) -> str:
-    more = r"\log\frac{1}{\varepsilon}" if logarithm else ""
-    return rf"$\mathcal{{O}}(\frac{{{numerator}}}{{{denominator}}}{more})$"
-
-
-def _stated(rate: str, scaffnew: StatedCosts) -> dict[str, StatedCosts]:
-    """The rows of a table; rate : of contraction, a^2 or its bound in TD learning."""
-    earlier, new = _order("N^2", rf"{rate}\varepsilon^2"), _order("1", rf"N{rate}\varepsilon^2")
-    local = {k: _order("1", rf"N\varepsilon{k}", logarithm=False) for k in ("", "^2")}
-    return {
-        "synchronous": StatedCosts(earlier, "$1$", earlier, 2.0, 2.0),
-        "fedlsa": StatedCosts(_order("1", rf"{rate}\varepsilon"), local[""], new, 1.0, -1.0),
-        "scaffnew": scaffnew,
-        "scafflsa": StatedCosts(_order("1", rate), local["^2"], new, 0.0, -1.0),
-    }
-
-
-NO_ROW = "no row; as for LSA"
+# A row per method; row : its name there, "" where it has none; power : of 1/epsilon in T, 0 for a logarithm; agents :
+# the power of N in the samples.
+STATED = pd.read_csv(Path(__file__).with_name("stated_costs.csv"), keep_default_na=False, index_col=("table", "method"))
 SENTENCE = {  # on the first table's instance
     "quote": r"Importantly, the number of communications $T$ required to achieve precision $\varepsilon^2$ scales as "
     r"$\varepsilon^{-1}$",
@@ -183,25 +157,26 @@ GAMMA = Axis(
 
 @dataclass(frozen=True)
 class CostTable:
-    """One of the two tables: what the paper states, the instance and the accuracies at which it is measured.
+    """One of the two tables: the instance and the accuracies at which what the paper states is measured.
 
-    printed : the names of the methods that have a row of it; stated : every method's row
     axes : along which costs at one accuracy are measured, too
     """
 
     name: str
     label: str
-    printed: Mapping[str, str]
-    stated: Mapping[str, StatedCosts]
     epsilons: Sequence[float]
     axes: Sequence[Axis]
     perturbed: bool
 
+    @property
+    def stated(self) -> pd.DataFrame:
+        """What the paper states, a row per method."""
+        return STATED.loc[self.name]
+
     def quote(self, method: str, cost: str) -> str:
         """An entry, by its row and its column; nothing where the paper has no such row."""
-        if method not in self.printed:
-            return ""
-        return f"{self.printed[method]}, {COLUMNS[cost]}: {getattr(self.stated[method], cost)}"
+        row, entry = self.stated.loc[method, ["row", cost]]
+        return f"{row}, {COLUMNS[cost]}: {entry}" if row else ""
 
     def problem(self, scale: Scale) -> dict[str, Any]:
         """Perturbed: the paper's ten agents."""
@@ -212,7 +187,7 @@ class CostTable:
         epsilons = QUICK_EPSILONS if scale.quick else self.epsilons
         return [
             Cell(kind, {"problem": self.problem(scale), "method": method, "epsilon": e})
-            for method in methods or self.stated
+            for method in methods or self.stated.index
             for kind in kinds
             for e in epsilons
         ]
@@ -223,19 +198,19 @@ class CostTable:
 
     def rows(self, results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """What is stated beside what is measured, a row per method, with the exponents along the axes."""
-        parts = {method: rows_of(results, self.cells(scale, method)) for method in self.stated}
+        parts = {method: rows_of(results, self.cells(scale, method)) for method in self.stated.index}
         rows = pd.DataFrame([self._row(method, part) for method, part in parts.items()])
         for axis in self.axes:
-            plans = [rows_of(results, axis.cells(scale, method)) for method in self.stated]
+            plans = [rows_of(results, axis.cells(scale, method)) for method in self.stated.index]
             for what, name in COSTS.items():
                 exponents = [round(laws.slope(*axis.against(part, what)), 2) for part in plans]
                 rows[f"exponent of {axis.symbol} in {name}"] = exponents
-        fewer = rows["exponent of N in samples"] < [c.agents - laws.CLEARLY_SMALLER for c in self.stated.values()]
+        fewer = rows["exponent of N in samples"] < self.stated["agents"].to_numpy() - laws.CLEARLY_SMALLER
         words = fewer.map({True: "fewer than stated", False: "as stated"})
         return rows.assign(**{"samples with many agents are": words})
 
     def _row(self, method: str, results: pd.DataFrame) -> dict[str, str | int | float]:
-        stated, plans = self.stated[method], results[results["kind"] == "plan"]
+        stated, plans = self.stated.loc[method], results[results["kind"] == "plan"]
         x, every = against_accuracy(plans, "rounds")[0], plans["epsilon"].to_numpy(float)
         T, H, n = (plans[cost].to_numpy(float) for cost in COSTS)
         promise = results[results["kind"] == "promise"]["rounds"].to_numpy(float)
@@ -349,30 +324,6 @@ def note(scale: Scale) -> str:
     )
 
 
-LSA = CostTable(
-    "table1",
-    "tab:summary-of-results",
-    NAMES,
-    _stated(
-        "a^2",
-        StatedCosts(
-            _order("1", r"a\varepsilon"),
-            _order("1", r"a\varepsilon", logarithm=False),
-            _order("1", r"a^2\varepsilon^2"),
-            1.0,
-            0.0,
-        ),
-    ),
-    tuple(0.2 / 2**k for k in range(8)),
-    (N, A),
-    perturbed=False,
-)
-TD = CostTable(
-    "table2",
-    "tab:summary-of-results-TD",
-    {"fedlsa": "FedTD", "scafflsa": "SCAFFTD"},
-    _stated(r"(1-\gamma)^2\nu^2", StatedCosts(NO_ROW, NO_ROW, NO_ROW, 1.0, 0.0)),
-    (0.1, 0.025, 0.00625, 0.0015625),
-    (N, GAMMA, NU),
-    perturbed=True,
-)
+LSA = CostTable("table1", "tab:summary-of-results", tuple(0.2 / 2**k for k in range(8)), (N, A), perturbed=False)
+TD_EPSILONS = (0.1, 0.025, 0.00625, 0.0015625)
+TD = CostTable("table2", "tab:summary-of-results-TD", TD_EPSILONS, (N, GAMMA, NU), perturbed=True)
