@@ -7,7 +7,7 @@ import pytest
 import shellingham
 
 import fedlsa as fl
-from fedlsa.algorithms import METHODS
+from fedlsa.algorithms import FAMILY
 from fedlsa.cli import main
 from fedlsa.experiments import EXPERIMENTS
 from fedlsa.problems import FAMILIES
@@ -61,7 +61,7 @@ def test_shells_complete_commands_and_the_names_that_options_take(completed):
     assert completed("fedlsa network sta") == {"status"}
     assert "--problem" in completed("fedlsa plan --pro")
     assert completed("fedlsa theory --problem ") == set(FAMILIES)
-    assert completed("fedlsa simulate --method sca") == {name for name in METHODS if name.startswith("sca")}
+    assert completed("fedlsa simulate --method sca") == {name for name in FAMILY if name.startswith("sca")}
     assert completed("fedlsa reproduce fig") == {name for name in EXPERIMENTS if name.startswith("fig")}
 
 
@@ -82,7 +82,7 @@ def test_help_lists_families_with_their_options_and_methods(fedlsa, monkeypatch)
     for command in ("simulate", "theory", "plan"):
         _, out, _ = fedlsa(command, "--help")
         assert "ring (--agents, --spread, --noise, --problem-seed, --ideal/--no-ideal)" in out
-        assert all(name in out for name in (*FAMILIES, *METHODS))
+        assert all(name in out for name in (*FAMILIES, *FAMILY))
     _, out, _ = fedlsa("reproduce", "--help")
     assert all(name in out for name in EXPERIMENTS)
 
@@ -135,3 +135,43 @@ def test_a_sweep_of_one_method_has_no_dimension_of_methods(fedlsa):
     code, _, err = fedlsa(*line, "--method", "fedlsa", "--probability", "0.5,0.25", "--out", "r.nc")
     assert code == 2
     assert "--probability must stand with scaffnew alone where --out saves a sweep; got scaffnew, fedlsa" in err
+
+
+def test_methods_have_settings_of_their_own_in_brackets(fedlsa):
+    line = ["simulate", *RING, "--seeds", "2", "--engine", "reference", "--quiet", "--out", "r.nc"]
+    for word, method in (
+        ("svrg", fl.SVRG(0.1, 10)),
+        ("fedprox(pull=0.5)", fl.FedProx(0.1, 10, pull=0.5)),
+        ("compressed(send=RandK(1))", fl.Compressed(0.1, 10, send=fl.RandK(1))),
+    ):
+        assert fedlsa(*line, "--force", "--method", word) == (0, "", "")
+        made = fl.simulate(fl.problems.ring(), method, rounds=4, seeds=2, engine="reference")
+        assert fl.results.load("r.nc")["theta"].identical(made["theta"])
+    swept = [*line, "--force", "--step-size", "0.1,0.2", "--method", "fedprox(pull=0.5)"]
+    assert fedlsa(*swept)[0] == 0
+    result = fl.results.load("r.nc")
+    assert fl.sweep(**fl.results.arguments(result)).identical(result)
+    assert "several methods; got those of fedprox" in fedlsa(*swept, "--method", "svrg")[2]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("fedprx", "did you mean 'fedprox'?"),
+        ("fedprox(pul=1)", "what is set of --method fedprox must be one of 'corrected', 'pull'; got 'pul'"),
+        ("fedprox(0.1)", "got 'step_size'"),
+        ("fedprox(pull=-1)", "pull must be a finite number at least 0; got -1"),
+        ("fedprox(pull=", "--method must be a method, alone or with its settings"),
+        ("fedprox(pull=open('x'))", "a call in --method must be one of 'PowerStep'"),
+    ],
+)
+def test_a_method_that_cannot_be_is_said_in_one_line(fedlsa, word, said):
+    code, out, err = fedlsa("theory", *RING, "--method", word)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_command_of_a_plan_names_the_settings_of_its_method(fedlsa):
+    _, out, _ = fedlsa("plan", *RING[:2], "--epsilon", "0.3", "--method", "momentum(momentum=0.3)")
+    assert "--method 'momentum(momentum=0.3)' --step-size" in out

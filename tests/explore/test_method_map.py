@@ -14,7 +14,7 @@ from fedlsa.errors import PrecisionError
 from fedlsa.explore import answers
 from fedlsa.explore.answers import STEP_SIZES, MapCell, Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
-from fedlsa.explore.pool import Pool, PoolJob, Unfinished, Waiting
+from fedlsa.explore.pool import Pool, PoolJob, Unfinished
 
 S = PageSettings(agents=2, rounds=5, noise=0.3)
 Q = answers.map_question(Question.of(S))
@@ -75,7 +75,7 @@ def test_a_row_with_gaps_is_shown_and_computed_again_when_it_is_asked_for_again(
     pool, replies, call = Pool(quick=0, long=0), queue.SimpleQueue(), (answers.map_row, (Q, 10))
     try:
         for row, remembered in ((Unfinished(("a gap",)), False), (("whole",), True)):
-            worker = SimpleNamespace(job=PoolJob(call, [Waiting(0, None, replies)]))
+            worker = SimpleNamespace(job=PoolJob(call, [(SimpleNamespace(replies=replies), 0)]))
             pool.heard(worker, "done", pickle.loads(pickle.dumps(row)))  # as it comes from a process
             assert replies.get(timeout=1).value == row
             assert (call in pool._memory) == remembered

@@ -82,7 +82,7 @@ def test_files_of_sites_as_a_regression(sites):
 def test_chosen_columns_and_categories_and_rows_that_lack_a_value(sites, tmp_path):
     s = PageSettings(problem="files", target="dose", columns="s1,n2", missing="drop")
     same(call(s, sites))
-    assert "fl.Regression(target='dose', columns=['s1', 'n2'], missing='drop')" in str(call(s, sites))
+    assert "fl.Regression(target='dose', columns=('s1', 'n2'), missing='drop')" in str(call(s, sites))
     for name in ("north.csv", "south.csv"):
         header, *rows = (tmp_path / name).read_text().splitlines()
         rows = [row + f",{'land' if k % 3 else 'city'}" for k, row in enumerate(rows)]

@@ -12,20 +12,21 @@ becomes --no-NAME. The decorator also keeps which option set which argument, so 
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import checks
-from ..errors import ArgumentError, FedLSAError, UnknownNameError
+from ..errors import ArgumentError, ArgumentTypeError, FedLSAError, UnknownNameError
 
 MISSING, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 CONNECTIVES = {"and", "or", "alone", "together"}  # what an error may say between names of arguments
@@ -89,7 +90,7 @@ def named(help: str, names: Iterable[str]) -> dict[str, Any]:
         flag = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
         for name in value if isinstance(value, list) else [value]:
             if name is not None and not context.resilient_parsing:
-                checks.choice(str(flag), name, known)
+                checks.choice(str(flag), name.partition("(")[0], known)  # in brackets stand its settings
         return value
 
     def complete(incomplete: str) -> list[str]:
@@ -116,6 +117,31 @@ def option(
 def argument(help: str, metavar: str | None = None) -> Any:
     """A word of a command that must be given."""
     return typer.Argument(help=help, show_default=False, metavar=metavar)
+
+
+def read_call(option: str, text: str, kinds: Mapping[str, Any], such: str) -> tuple[Any, dict[str, Any]]:
+    """The class that a call such as OneHot(64) names, and the settings that it gives, among them calls of SETTINGS."""
+    from ..results.recipe import SETTINGS  # with all methods
+
+    def read(what: str, call: Any, kinds: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        kind = kinds[checks.choice(what, getattr(call, "func", call).id, kinds)]
+        known, values = [f.name for f in fields(kind)], [value(a) for a in call.args]
+        if len(values) > len(known):
+            raise ArgumentError(f"{option} {kind.__name__} must have at most {len(known)} settings; got {len(values)}")
+        return kind, dict(zip(known, values, strict=False)) | {str(k.arg): value(k.value) for k in call.keywords}
+
+    def value(node: ast.expr) -> Any:
+        if not isinstance(node, ast.Call):
+            return ast.literal_eval(node)
+        kind, settings = read(f"a call in {option}", node, SETTINGS)
+        return kind(**settings)
+
+    try:
+        return read(option, ast.parse(text.strip(), mode="eval").body, kinds)
+    except FedLSAError:
+        raise
+    except (SyntaxError, ValueError, TypeError, AttributeError):
+        raise ArgumentTypeError(f"{option} must be {such}; got {text!r}") from None
 
 
 def switch(flag: str, help: str, panel: str | None = None) -> Any:

@@ -9,17 +9,18 @@ from functools import partial
 from typing import Any
 
 from .. import checks
-from ..algorithms import METHODS, Algorithm, PowerStep
+from ..algorithms import FAMILY, Algorithm, PowerStep
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import FAMILIES, Problem, make
 from ..problems.arguments import Parameter
-from .options import Option, Options, Words
+from ..value_objects import given_fields
+from .options import Option, Options, Words, read_call
 
 USUAL = "garnet"  # the family that is meant without --problem
 FLAGS = {"heterogeneous": "--heterogeneous/--homogeneous", "ideal": "--ideal/--no-ideal", "seed": "--problem-seed"}
-METHOD_NAMES = f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}"
-REPEATED_METHODS = f"{METHOD_NAMES}; repeat it to compare."
+REPEATED = f"{', '.join(FAMILY)}, with settings of its own 'fedprox(pull=0.1)'; repeat it to compare."
 COMPARED = ("fedlsa", "scafflsa")  # without --method
+ChosenMethod = tuple[type[Algorithm], dict[str, Any]]  # and its own settings
 
 
 def make_problem(problem: str = USUAL, **settings: Any) -> Problem:
@@ -80,7 +81,7 @@ PROBLEM = Options(make_problem, {"Problem": {"problem": Option(_families(), name
 
 
 def make_methods(
-    method: list[str] | None = None,
+    method: list[ChosenMethod] | None = None,
     step_size: Sequence[float] = (0.1,),
     local_steps: Sequence[int] = (10,),
     probability: Sequence[float] | None = None,
@@ -88,20 +89,32 @@ def make_methods(
     **options: Any,
 ) -> list[Algorithm]:
     """Each method with each step size and length; rounds of random length are as long in the mean."""
-    names = check_methods(method or COMPARED)
-    random = [name for name in names if METHODS[name].random_lengths]
-    if probability is not None and not random:
-        raise ArgumentError(f"--probability is a parameter of scaffnew; got the methods {', '.join(names)}")
+    chosen = method or [(FAMILY[name], {}) for name in COMPARED]
+    if probability is not None and not any(kind.random_lengths for kind, _ in chosen):
+        names = ", ".join(kind.name for kind, _ in chosen)
+        raise ArgumentError(f"--probability is a parameter of scaffnew; got the methods {names}")
     lengths = [checks.integer("--local-steps", H, at_least=1) for H in local_steps]
     sizes = [checks.real("--step-size", eta, above=0) for eta in step_size]
     steps: list[Any] = [eta if power is None else PowerStep(eta, power) for eta in sizes]
     out: list[Algorithm] = []
-    for name in names:
-        if probability is None or name not in random:
-            out += [METHODS[name].with_steps(eta, H, **options) for eta in steps for H in lengths]
+    for kind, own in chosen:
+        more: dict[str, Any] = options | own
+        if probability is None or not kind.random_lengths:
+            out += [kind.with_steps(eta, H, **more) for eta in steps for H in lengths]
         else:
-            out += [METHODS[name](eta, probability=p, **options) for eta in steps for p in probability]  # type: ignore[call-arg]
+            out += [kind(eta, probability=p, **more) for eta in steps for p in probability]  # type: ignore[call-arg]
     return out
+
+
+def own_settings(kind: type[Algorithm]) -> list[str]:
+    """The settings of a method that have no options: they stand in brackets behind its name."""
+    return [f.name for f in fields(kind) if f.name not in (*BASIC, *FURTHER)]
+
+
+def method_word(a: Algorithm) -> str:
+    """A method as --method takes it: scafflsa, fedprox(pull=0.1)."""
+    own = ", ".join(f"{k}={v!r}" for k, v in given_fields(a).items() if k in own_settings(type(a)))
+    return f"{a.name}({own})" if own else a.name
 
 
 def sweep_axes(chosen: Sequence[Algorithm], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,6 +128,11 @@ def sweep_axes(chosen: Sequence[Algorithm], given: Mapping[str, Any]) -> dict[st
         raise ArgumentError(f"--probability must stand with scaffnew alone where --out saves a sweep; got {names}")
     axes = {"algorithm": kinds, "step_size": list(dict.fromkeys(a.step_size for a in chosen)), length: given[length]}
     rest = {name: given[name] for name in FURTHER if given[name] is not None}
+    for kind, own in given["method"] or ():
+        if own and len(kinds) > 1:
+            rule = "--method must have no settings of its own where --out saves a sweep of several methods"
+            raise ArgumentError(f"{rule}; got those of {kind.name}")
+        rest |= own
     return {name: values if len(values) > 1 else values[0] for name, values in axes.items()} | rest
 
 
@@ -123,12 +141,17 @@ def described(algorithm: Algorithm) -> dict[str, Any]:
     return {"algorithm": algorithm.name, **{f.name: getattr(algorithm, f.name) for f in fields(algorithm)}}
 
 
-def check_methods(names: Any) -> list[str]:
-    """The names, each once."""
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ArgumentError(f"--method must name each method once; got {twice[0]!r} {names.count(twice[0])} times")
-    return list(names)
+def chosen_methods(option: str, given: list[str]) -> list[ChosenMethod]:
+    """Methods by name, each once, with settings of their own: svrg, fedprox(pull=0.1), compressed(send=RandK(1))."""
+    such = "a method, alone or with its settings, such as 'fedprox(pull=0.1)'"
+    found = [read_call(option, text if "(" in text else f"{text}()", FAMILY, such) for text in given]
+    names = [kind.name for kind, _ in found]
+    for (kind, own), name in zip(found, names, strict=True):
+        if names.count(name) > 1:
+            raise ArgumentError(f"{option} must name each method once; got {name!r} {names.count(name)} times")
+        for setting in own:
+            checks.choice(f"what is set of {option} {name}", setting, own_settings(kind))
+    return found
 
 
 def count_or_list(option: str, text: str) -> int | list[int]:
@@ -170,7 +193,12 @@ REALS = partial(several, float, "a number such as 0.1, or several such as 0.1,0.
 INTEGERS = partial(several, int, "an integer such as 10, or several such as 10,100")
 SEVERAL = "Several, a,b or repeated, are compared."
 BASIC: Words = {
-    "method": Option(f"{REPEATED_METHODS} By default {' and '.join(COMPARED)}.", names=METHODS),
+    "method": Option(
+        f"{REPEATED} By default {' and '.join(COMPARED)}.",
+        kind=list[str] | None,
+        read=chosen_methods,
+        names=FAMILY,
+    ),
     "step_size": Option(f"Step size eta. {SEVERAL}", kind=list[str], read=REALS),
     "local_steps": Option(f"Observations between communications, H. {SEVERAL}", kind=list[str], read=INTEGERS),
     "probability": Option(

@@ -22,7 +22,7 @@ from ..figures.lines import names as line_names
 from ..files import remove
 from ..problems import Problem
 from ..results.sweeps import stack
-from ..sampling import IID, Markov, Sampling
+from ..sampling import IID, Markov
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, table
 from .problem_options import ALL_METHODS, PROBLEM, count_or_list, described, sweep_axes
@@ -72,7 +72,10 @@ def simulate(
 
     A run with --out that is interrupted goes on when the same command is given again.
     """
-    chosen, how, arguments = methods(), _make_sampling(sampling, thin), run.arguments
+    if sampling == "iid" and thin is not None:
+        raise ArgumentError(f"--thin needs --sampling markov; got --thin {thin} with iid")
+    how = IID() if sampling == "iid" else Markov(thin=1 if thin is None else thin)
+    chosen, arguments = methods(), run.arguments
     names = [algorithm.name for algorithm in chosen]
     axes = sweep_axes(chosen, methods.arguments) if out is not None else {}
     paths = [] if out is None else _result_paths(out, ["sweep"] if axes else names)
@@ -104,13 +107,6 @@ def simulate(
         print(f"draw it:  fedlsa plot {shlex.join(map(str, paths))}")
     elif plot is None:
         print("nothing saved: --out FILE.nc keeps the results, --plot FILE.png draws them")
-
-
-def _make_sampling(name: str, thin: int | None) -> Sampling:
-    """The sampling of that name; only trajectories can be thinned."""
-    if name == "iid" and thin is not None:
-        raise ArgumentError(f"--thin needs --sampling markov; got --thin {thin} with iid")
-    return IID() if name == "iid" else Markov(thin=1 if thin is None else thin)
 
 
 def _result_paths(out: Path, names: list[str]) -> list[Path]:

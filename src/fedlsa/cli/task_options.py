@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import glob
 import re
 from pathlib import Path
-from typing import Any
 
 from .. import checks
 from ..algorithms import METHODS
-from ..errors import ArgumentError, ArgumentTypeError, SiteDataError, UnknownNameError
+from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..fitting import Regression, Value
 from ..fitting.tasks import MISSING, WEIGHTS, Task
 from ..problems import features as maps
-from .options import Given, Option, Options, Words
-from .problem_options import METHOD_NAMES
+from .options import Given, Option, Options, Words, read_call
 
 UNITS = {"": 1, "b": 1} | {f"{k}b": 1000**i for i, k in enumerate("kmgt", 1)}
 UNITS |= {f"{k}ib": 1024**i for i, k in enumerate("kmgt", 1)}
@@ -47,22 +44,9 @@ def size(option: str, text: str) -> float:
 
 def feature_map(option: str, given: list[str]) -> maps.FeatureMap:
     """The map that a call such as OneHot(64) or Fourier(low=[0, -1], high=[1, 1], order=3) makes."""
-    text = ",".join(given)  # commas within a map are its own
-    such = "'OneHot(64)' or 'Fourier(low=0, high=1, order=3)'"
-    rule = f"{option} must be a map with its settings, such as {such}; got {text!r}"
-    try:
-        call: Any = ast.parse(text.strip(), mode="eval").body
-        kind = maps.MAPS[checks.choice(option, getattr(call, "func", call).id, maps.MAPS)]
-        values = [ast.literal_eval(a) for a in call.args]
-        settings = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except UnknownNameError:
-        raise
-    except (SyntaxError, ValueError, TypeError, AttributeError):
-        raise ArgumentTypeError(rule) from None
-    known = list(kind.__dataclass_fields__)  # type: ignore[attr-defined]
-    if len(values) > len(known):
-        raise ArgumentError(f"{option} {kind.__name__} must have at most {len(known)} settings; got {len(values)}")
-    return maps.from_settings({"name": kind.__name__} | dict(zip(known, values, strict=False)) | settings)
+    such = "a map with its settings, such as 'OneHot(64)' or 'Fourier(low=0, high=1, order=3)'"
+    kind, settings = read_call(option, ",".join(given), maps.MAPS, such)  # commas within a map are its own
+    return maps.from_settings({"name": kind.__name__} | settings)
 
 
 def site_files(given: list[Path]) -> list[Path]:
@@ -85,7 +69,7 @@ def site_files(given: list[Path]) -> list[Path]:
 
 
 BY_HAND: Words = {  # of every run on sites' data, here and on a network
-    "method": Option(f"{METHOD_NAMES}.", kind=str, names=METHODS),
+    "method": Option("fedlsa, scafflsa or scaffnew.", kind=str, names=METHODS),
     "step_size": "Instead of --epsilon, with --local-steps and --rounds: the run by hand.",
     "local_steps": "Steps of a site between communications (scaffnew: on average).",
     "rounds": "Communications.",

@@ -14,14 +14,14 @@ import typer
 
 from .. import checks, figures, results
 from .. import theory as exactly
-from ..algorithms import METHODS, FedLSA, supporting
+from ..algorithms import FAMILY, FedLSA, supporting
 from ..engine.progress import live_bar
 from ..errors import ArgumentError
 from ..figures.lines import SCALES, names, start, start_words
 from ..results.result_files import CURVE_SUFFIXES
 from .options import AS_JSON, FORCE, App, Given, in_words_of, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, table
-from .problem_options import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods, described
+from .problem_options import BASIC_METHODS, PROBLEM, REPEATED, as_options, chosen_methods, described, method_word
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -81,11 +81,11 @@ def theory(
     files.save(out, partial(results.save_curves, curves, command=context.obj))
     files.draw(plot, partial(figures.exact_curves, curves, scale=scale, parts=True))
     if json:
-        found = zip(chosen, curves, ends, limits, strict=True)
-        rows = [
-            {**described(a), **{part: c[part][-1].item() for part in ("mse", *ERROR_PARTS)}, **_limit(end, eta)}
-            for a, c, end, eta in found
-        ]
+        rows = []
+        for a, c, end, eta in zip(chosen, curves, ends, limits, strict=True):
+            law = {name: getattr(end, name) for name in ("mse", "drift", "noise", "bias")} if end.stable else None
+            of_end = {"stable": end.stable, "radius": end.radius, "stationary": law, "unstable_from": eta}
+            rows.append(described(a) | {part: c[part][-1].item() for part in ("mse", *ERROR_PARTS)} | of_end)
         print_json(rounds=rounds, methods=rows, saved=files.saved)
     else:
         _print_exact(curves, ends, limits, [a.step_size for a in chosen])
@@ -118,13 +118,6 @@ def _print_exact(
     print_all(*found, *notes, heading=setting)
 
 
-def _limit(end: exactly.Stationary, unstable_from: float) -> dict[str, Any]:
-    """The limit law of a method, for programs; None where there is none."""
-    names = ("mse", "drift", "noise", "bias") if end.stable else ()
-    law = {name: getattr(end, name) for name in names}
-    return {"stable": end.stable, "radius": end.radius, "stationary": law or None, "unstable_from": unstable_from}
-
-
 @app.command(examples=PLAN_EXAMPLES)
 @takes(problem=PROBLEM)
 def plan(
@@ -136,13 +129,14 @@ def plan(
     max_samples: float | None = option(
         "Most observations per agent. By default, with --epsilon, 4 times the fewest that reach it.", None, "Target"
     ),
-    method: list[str] | None = option(f"{REPEATED_METHODS} By default all.", None, "Method", names=METHODS),
+    method: list[str] | None = option(f"{REPEATED} By default those of the paper.", None, "Method", names=FAMILY),
     plot: Path | None = option("With --epsilon: draw communications against observations.", None, "Output"),
     force: bool = FORCE,
     json: bool = AS_JSON,
 ) -> None:
     """The cheapest run of each method that reaches a target, by exact errors, and the command that runs it."""
-    names = check_methods(method or list(supporting("plan")))
+    chosen = chosen_methods("--method", method or list(supporting("plan")))
+    several: list[Any] = [kind.with_steps(0.1, 1, **own) for kind, own in chosen]
     given = [f"--{k}" for k, v in (("epsilon", epsilon), ("rounds", rounds), ("samples", samples)) if v is not None]
     if len(given) != 1:
         got = " and ".join(given) or "none"
@@ -157,27 +151,32 @@ def plan(
     plans: dict[str, Plan] = {}
     refused: list[ArgumentError] = []
     target: Any = {"rounds": rounds, "samples": samples, "max_samples": max_samples}
-    with live_bar("plan " + " + ".join(names), updates=False) as progress:
-        for i, name in enumerate(names, 1):
+    with live_bar("plan " + " + ".join(a.name for a in several), updates=False) as progress:
+        for i, wanted in enumerate(several, 1):
             try:
-                plans[name] = exactly.plan(made, epsilon, method=name, **target)
+                plans[wanted.name] = exactly.plan(made, epsilon, method=wanted, **target)
             except ArgumentError as error:
                 refused.append(error)
             if progress is not None:
-                progress(i, len(names))
+                progress(i, len(several))
     if not plans:
         raise refused[0]
     for why in refused:
         print(f"fedlsa: warning: {in_words_of(context.command, str(why))}", file=sys.stderr)
-    best = min(plans, key=lambda name: _cost(plans[name], by_rounds=epsilon is not None))
-    run = shlex.join(["fedlsa", "simulate", *as_options(**problem.arguments), *_as_options(plans[best])])
+    costs = {name: (p.rounds, p.samples, float(f"{p.rmse:.3g}")) for name, p in plans.items()}  # noise does not decide
+    by_rounds = epsilon is not None
+    best = min(plans, key=lambda name: costs[name] if by_rounds else (costs[name][2], *costs[name][:2]))
+    a, length = plans[best].algorithm, "--" + plans[best].algorithm.length.replace("_", "-")
+    how = ["--method", method_word(a), "--step-size", repr(a.step_size), length, repr(_length(plans[best]))]
+    how += ["--rounds", str(plans[best].rounds)]
+    run = shlex.join(["fedlsa", "simulate", *as_options(**problem.arguments), *how])
     if plot is not None and epsilon is not None:
         with live_bar("trade-off", updates=False) as progress:
-            points = exactly.trade_off(made, epsilon, list(plans), progress=progress)
+            points = exactly.trade_off(made, epsilon, [a for a in several if a.name in plans], progress=progress)
         files.draw(plot, partial(figures.trade_off, [*points, *plans.values()], epsilon))
     if json:
-        costs = [{f.name: getattr(p, f.name) for f in fields(p)} | described(p.algorithm) for p in plans.values()]
-        print_json(plans=costs, recommended=best, command=run, saved=files.saved)
+        rows = [{f.name: getattr(p, f.name) for f in fields(p)} | described(p.algorithm) for p in plans.values()]
+        print_json(plans=rows, recommended=best, command=run, saved=files.saved)
     else:
         _print_plans(list(plans.values()))
         print(f"recommended: {best}; run it:\n{run}")
@@ -201,18 +200,5 @@ def _print_plans(plans: list[Plan]) -> None:
     print_all(found, *offers, heading=heading)
 
 
-def _cost(plan: Plan, by_rounds: bool) -> tuple[float, float, float]:
-    """What the recommended plan has least of; RMSE to three digits, so that noise does not decide."""
-    rmse = float(f"{plan.rmse:.3g}")
-    return (plan.rounds, plan.samples, rmse) if by_rounds else (rmse, plan.rounds, plan.samples)
-
-
 def _length(plan: Plan) -> Any:
     return getattr(plan.algorithm, plan.algorithm.length)
-
-
-def _as_options(plan: Plan) -> list[str]:
-    """The options of `fedlsa simulate` that run a plan."""
-    a = plan.algorithm
-    length = ["--" + a.length.replace("_", "-"), repr(_length(plan))]
-    return ["--method", a.name, "--step-size", repr(a.step_size), *length, "--rounds", str(plan.rounds)]

@@ -23,11 +23,6 @@ from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
-from ..theory.linear import repeat, smat, squares
-from ..theory.local_steps import FrozenSteps
-from ..theory.many_rounds import agents_curve, moment_map
-from ..theory.problem_moments import moments
-from ..theory.rounds import ServerRound, groups_of, round_of
 from .cells import Cell, computes
 
 Settings = Mapping[str, Any]
@@ -145,17 +140,8 @@ def _law(mean: Floats, covariance: Floats) -> xr.Dataset:
 def law(settings: Settings, how: How) -> xr.Dataset:
     """Exact mean (d,) and covariance (d, d) of theta after the last round."""
     (p, a, _), T = run_of(settings), settings["rounds"]
-    m, groups = moments(p), groups_of(p, a)
-    u = np.ones(m.dim)  # where `simulate` begins
-    step = round_of(groups, a, settings["step_size"])
-    if isinstance(step, ServerRound):
-        all_rounds, v = repeat(step.steps, T, FrozenSteps.then), np.append(u, 1.0)
-        u, U = (all_rounds.M[0] @ v)[:-1], smat(all_rounds.noise[0] @ squares(v), m.dim)
-    else:
-        form = moment_map(step, u, groups.x)
-        ((u,), (covariance,), _), _ = agents_curve(lambda _: form, u, groups.x, np.array([T]))
-        U = smat(covariance, m.dim)
-    found = _law(m.theta_star + u, U).assign(theta_star=("dim", m.theta_star))
+    end = theory.exact(p, a, rounds=T, record=[T], theta_0=p.theta_star + 1).isel(rounds=0)
+    found = _law(end["mean"].values, end["covariance"].values).assign(theta_star=("dim", p.theta_star))
     return found.assign(bias=("dim", _bias(p, a))) if isinstance(a, FedLSA) else found
 
 

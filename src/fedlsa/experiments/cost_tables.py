@@ -26,7 +26,6 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line, method_line
-from ..problems import RankOne
 from . import claim_statistics as laws
 from .cells import Cell, computes, rows_of
 from .computations import How, Settings, problem, scalars
@@ -81,13 +80,9 @@ def least_feature(settings: Settings) -> float:
     """nu, the smallest eigenvalue of an agent's E[phi phi^T] (assum:feature_design)."""
     arguments = dict(settings["problem"])
     factor = arguments.pop("first_feature", 1)
-    plain = problem({"problem": arguments})
-    assert isinstance(plain.observations, RankOne)
-    scale, least = np.append(factor, np.ones(plain.dim - 1)), []
-    for span in plain.spans():
-        phi = plain.observations.rows[plain.observations.left[span]] * scale
-        least.append(np.linalg.eigvalsh(phi.T @ (plain.prob[span, None] * phi))[0])
-    return float(np.min(least))
+    features = theory.constants(problem({"problem": arguments})).table_features
+    scale = np.append(factor, np.ones(features.shape[-1] - 1))
+    return float(np.linalg.eigvalsh(scale[:, None] * features * scale).min())
 
 
 @computes("promise")

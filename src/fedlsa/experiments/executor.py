@@ -215,7 +215,8 @@ def reproduce(
     parts = [experiment.groups(scale) for experiment, scale in chosen]
     groups: dict[str, list[Cell]] = {name: cells for part in parts for name, cells in part.items()}
     with only_writer(out):
-        remove_partial_files(out)
+        for part in itertools.chain(*((out / name).rglob(f".*.{files.HEX}{files.PART}") for name in FOLDERS)):
+            part.unlink(missing_ok=True)  # what an interrupted writer left behind
         store = Store(out / "cells")
         for path in store.outdated() if clean else ():
             path.unlink(missing_ok=True)
@@ -265,13 +266,6 @@ def only_writer(out: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def remove_partial_files(out: Path) -> None:
-    """Remove what an interrupted writer left behind."""
-    for folder in FOLDERS:
-        for part in (out / folder).rglob(f".*.{files.HEX}{files.PART}"):
-            part.unlink(missing_ok=True)
 
 
 def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown:

@@ -387,9 +387,6 @@ def in_print(text: str) -> str:
 
 
 def _with_powers(text: str) -> str:
-    text = POWER.sub(lambda found: _times(found[1]) + f"10^{found[2]}{found[3]}", escape(text))
+    times = "\u202f·\u202f"
+    text = POWER.sub(lambda n: f"{n[1]}{times}10^{n[2]}{n[3]}".removeprefix(f"1{times}"), escape(text))
     return NEGATIVE.sub("\u2212", RAISED.sub(r"<sup>\1</sup>", text))
-
-
-def _times(digits: str) -> str:
-    return "" if digits == "1" else f"{digits}\u202f·\u202f"

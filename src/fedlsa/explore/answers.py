@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,7 +231,8 @@ def plane_data(
     methods = []
     for p in runs:
         name, end = type(p.algorithm).__name__, agent_plane.fixed_point(p)
-        shown = {"name": name, "average": in_picture(p.theta, 12), "walks": _flat(in_picture(p.local, digits))}
+        walks = [[list(chain.from_iterable(walk)) for walk in each] for each in in_picture(p.local, digits)]
+        shown = {"name": name, "average": in_picture(p.theta, 12), "walks": walks}
         if not stable.get(name, True):
             shown |= {"end": None, "end_reason": UNSTABLE}
         elif end is not None:
@@ -250,11 +252,6 @@ def finite_lists(xy: Floats) -> Any:
     values: NDArray[np.object_] = xy.astype(object)
     values[~np.isfinite(xy)] = None
     return values.tolist()
-
-
-def _flat(walks: Any) -> Any:
-    """(T, N, points, 2) as flat lists of coordinates, (T, N, 2 points)."""
-    return [[[v for point in walk for v in point] for walk in each] for each in walks]
 
 
 def fit_table(q: Question) -> str:

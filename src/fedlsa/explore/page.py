@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, pages
-from ..algorithms import Scaffnew
 from ..errors import ArgumentError, FedLSAError
 from ..files import as_bytes, reason
 from ..pages.web_server import (
@@ -170,10 +169,9 @@ class ExplorerPage:
             "explorer.css": page_file("explorer.css"),
             "about.js": f"const ABOUT = {json.dumps(about())};",
         }
-        fixed = {f"/{name}": Shown(text.encode(), KINDS[name.split(".")[-1]]) for name, text in texts.items()}
         whole = Shown(html.encode(), KINDS["html"])
         out: dict[str, Callable[[], Shown] | QueryRoute] = {
-            name: partial(_same, shown) for name, shown in fixed.items()
+            f"/{name}": partial(Shown, text.encode(), KINDS[name.split(".")[-1]]) for name, text in texts.items()
         }
         out |= {"/": QueryRoute(lambda _: whole), "/take": QueryRoute(self.take)}
         out["/upload"] = QueryRoute(self.upload, MAX_UPLOAD_BYTES)
@@ -399,10 +397,6 @@ class ExplorerPage:
             return [a for a in found if a.kind in ("done", "failed")]
 
 
-def _same(shown: Shown) -> Shown:
-    return shown
-
-
 def _line(**told: Any) -> bytes:
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
@@ -431,16 +425,15 @@ def _listened(found: Iterator[Progress]) -> Iterator[Progress | None]:
 
 def _cells(p: Any) -> list[str]:
     """A plan as cells of the table: step size, local steps, rounds, observations, bytes."""
-    a = p.algorithm
-    steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
+    a, length = p.algorithm, getattr(p.algorithm, p.algorithm.length)
+    steps = f"1/p = {1 / length:.0f}" if a.random_lengths else str(length)
     return [f"{a.step_size:.3g}", steps, str(p.rounds), f"{p.samples:,.0f}", f"{p.bytes:,}"]
 
 
 def _planned(p: Any) -> dict[str, Any]:
     """The settings of a plan, which is made for independent observations."""
-    a = p.algorithm
-    probability = a.probability if isinstance(a, Scaffnew) else None
-    steps = a.local_steps if probability is None else max(1, round(1 / probability))
+    a, length = p.algorithm, getattr(p.algorithm, p.algorithm.length)
+    probability, steps = (length, max(1, round(1 / length))) if a.random_lengths else (None, length)
     own = {"step_size": a.step_size, "local_steps": steps, "probability": probability, "rounds": p.rounds}
     return own | {"sampling": "iid"}
 

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -248,7 +248,8 @@ class PageSettings:
 
     def query(self) -> dict[str, str]:
         """What differs from the defaults, as text: the settings' part of the address."""
-        return {k: _as_text(getattr(self, k)) for k, f in SETTINGS.items() if getattr(self, k) != f.default}
+        chosen = {name: getattr(self, name) for name, f in SETTINGS.items() if getattr(self, name) != f.default}
+        return {k: ("no", "yes")[v] if isinstance(v, bool) else str(v) for k, v in chosen.items()}
 
     def address(self) -> str:
         """The same, as it stands behind the question mark."""
@@ -289,12 +290,6 @@ class PageSettings:
 
 
 SETTINGS: dict[str, Any] = {setting.name: setting for setting in fields(PageSettings)}
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return repr(value) if isinstance(value, float) else str(value)
 
 
 def _parsed(name: str, text: str) -> Any:
@@ -365,7 +360,9 @@ def call(s: PageSettings, files: tuple[str, ...] = ()) -> Call:
         known = FAMILIES[s.problem].parameters
         asked = {name: getattr(s, name) for name in OF_PROBLEM[s.problem]} | CONTROLLED.get(s.problem, {})
         if "low" in known:
-            asked["low"], asked["high"] = _around(known["low"].default, known["high"].default, asked.pop("spread"))
+            ends, spread = (known["low"].default, known["high"].default), asked.pop("spread")
+            middle = sum(ends) / 2
+            asked["low"], asked["high"] = (round(middle + spread * (end - middle), 4) for end in ends)
             if asked["low"] == asked["high"]:  # logs of equal poles would differ: everybody has the same one
                 asked |= {"agents": 1, "assignment": (0,) * asked["agents"]}
         changed = [(k, v) for k, v in asked.items() if k not in known or v != known[k].default]
@@ -404,26 +401,10 @@ def _quoted(name: str) -> str:
     return name if name.isidentifier() else f"`{name}`"
 
 
-def _around(low: float, high: float, spread: float) -> tuple[float, float]:
-    """The part `spread` of the range, about its middle."""
-    middle = (low + high) / 2
-    return round(middle + spread * (low - middle), 4), round(middle + spread * (high - middle), 4)
-
-
 def _shown(value: Any) -> str:
-    kind = type(value).__name__  # to look whether it is one would load them
-    if kind == "Regression":
-        columns = "" if value.columns is None else f", columns={list(value.columns)!r}"
-        missing = "" if value.missing == "error" else f", missing={value.missing!r}"
-        return f"fl.Regression(target={value.target!r}{columns}{missing})"
-    if kind == "Value":
-        columns = "".join(f", {k}={getattr(value, k)!r}" for k in ("state", "next_state") if getattr(value, k) != k)
-        return f"fl.Value(discount={value.discount!r}{columns})"
     if isinstance(value, tuple):
-        if set(value) == {0}:  # an assignment
-            return f"[0] * {len(value)}"
-        return repr([Path(v).name for v in value])
-    return repr(value)
+        return f"[0] * {len(value)}" if set(value) == {0} else repr([Path(v).name for v in value])  # 0: an assignment
+    return f"fl.{value!r}" if is_dataclass(value) else repr(value)
 
 
 @lru_cache(maxsize=8)

@@ -53,28 +53,20 @@ class Progress:
     value: Any
 
 
-@dataclass(frozen=True, eq=False)
-class Waiting:
-    """Who waits for the answer to a question, under which index, and where it goes."""
-
-    index: int
-    asking: object
-    replies: queue.SimpleQueue[Progress]
-
-    def reply(self, kind: str, value: Any = None) -> None:
-        self.replies.put(Progress(self.index, kind, value))
-
-
 @dataclass(eq=False)
 class PoolJob:
-    """A question and all who wait for its answer; nobody: it runs on although it is not wanted any more."""
+    """A question and who waits for its answer, each under an index; nobody: it runs on although nobody wants it."""
 
     call: Computation
-    waiting: list[Waiting]
+    waiting: list[tuple[Asking, int]]
 
-    def still_wanted(self, without: object) -> bool:
+    def reply(self, kind: str, value: Any) -> None:
+        for asking, index in self.waiting:
+            asking.replies.put(Progress(index, kind, value))
+
+    def still_wanted(self, without: Asking) -> bool:
         """Whether anybody waits when this one has left."""
-        self.waiting = [w for w in self.waiting if w.asking is not without]
+        self.waiting = [w for w in self.waiting if w[0] is not without]
         return bool(self.waiting)
 
 
@@ -157,16 +149,15 @@ class Pool:
             self._open[topic] = asking
             fresh = []
             for i, call in enumerate(questions):
-                waiting = Waiting(i, asking, asking.replies)
                 if call in self._memory:
                     self._memory.move_to_end(call)
-                    waiting.reply("done", self._memory[call])
+                    asking.replies.put(Progress(i, "done", self._memory[call]))
                 elif self._stillborn > MAX_STILLBORN:
-                    waiting.reply("failed", NO_PROCESS)
+                    asking.replies.put(Progress(i, "failed", NO_PROCESS))
                 elif (same := self._job(lane, call)) is not None:
-                    same.waiting.append(waiting)
+                    same.waiting.append((asking, i))
                 else:
-                    fresh.append(PoolJob(call, [waiting]))
+                    fresh.append(PoolJob(call, [(asking, i)]))
             before = self._waiting[lane]
             self._waiting[lane] = fresh + before if lane == LONG_LANE else before + fresh  # long work: newest first
             self._hand_out()
@@ -231,8 +222,7 @@ class Pool:
             job = worker.job
             if job is None:
                 return
-            for waiting in job.waiting:
-                waiting.reply(kind, value)
+            job.reply(kind, value)
             if kind == "progress":
                 return
             if kind == "done" and not isinstance(value, Unfinished):
@@ -247,13 +237,12 @@ class Pool:
         with self._lock:
             if self._closed or worker not in self.workers:
                 return
-            for waiting in [] if worker.job is None else worker.job.waiting:
-                waiting.reply("failed", ENDED)
+            if worker.job is not None:
+                worker.job.reply("failed", ENDED)
             self._stillborn += not worker.began
             if self._stillborn > MAX_STILLBORN:  # whatever keeps it from starting would keep the next from it too
                 for job in [*self._waiting[QUICK_LANE], *self._waiting[LONG_LANE]]:
-                    for waiting in job.waiting:
-                        waiting.reply("failed", NO_PROCESS)
+                    job.reply("failed", NO_PROCESS)
                 self._waiting = {QUICK_LANE: [], LONG_LANE: []}
             else:
                 self._replace(worker)
@@ -266,7 +255,7 @@ class PoolWorker:
         self.pool, self.lane = pool, lane
         self.job: PoolJob | None = None
         self.began = False
-        context = _context()
+        context: Any = get_context("forkserver" if sys.platform == "linux" else "spawn")
         self.line, end = context.Pipe()
         self.process = context.Process(target=_answer_all, args=(end, lane, pool.modules), daemon=True)
         self.process.start()
@@ -289,11 +278,6 @@ class PoolWorker:
                     self.pool.heard(self, kind, value)
         self.line.close()
         self.pool.lost(self)
-
-
-def _context() -> Any:
-    """How processes begin."""
-    return get_context("forkserver" if sys.platform == "linux" else "spawn")
 
 
 def load_ahead(modules: Sequence[str]) -> None:

@@ -135,7 +135,8 @@ def exact_curves(
     simulated = [] if runs is None else checked_results(runs, "runs")
     owners = [_owner(r, exact) for r in simulated]
     checks.choice("x", x, EXACT_COSTS)
-    unit, size = _unit(exact) if x == "bytes" else ("", 1.0)
+    most = max(float(c[x][-1]) for c in exact) if x == "bytes" else 0.0
+    unit, size = next(((u, n) for u, n in reversed(UNITS.items()) if most >= 10 * n), ("bytes", 1.0))  # ten of it
     errors = [np.asarray(c["mse"].values, np.float64) for c in exact]
     labels, strokes = names(exact), _distinct_strokes([method_name(c) for c in exact])
     ceiling = error_ceiling(errors)
@@ -169,12 +170,15 @@ def exact_curves(
         ]
     else:
         charts = [replace(chart, lines=[*totals, *chain.from_iterable((*predicted, *seeds))])]
+    foundation = [] if simulated else ["exact, no simulation"]
+    if any("closure" in str(c.attrs["moments"]) for c in exact):  # not plain to see: a closure is no exact result
+        foundation = ["closure over pairs of agents"]
     origin = {"curves": [dict(c.attrs) for c in exact], "versions": recipe.versions()}
     panel = (7.0, 3.5) if len(charts) == 1 else ((7.0 if count < 3 else 9.0) / count, 3.2)
     return draw_charts(
         ChartRows([charts], notes, panel),
         title=title,
-        heading=",  ".join([common_setting(exact), *_foundation(exact, simulated)]),
+        heading=",  ".join([common_setting(exact), *foundation]),
         legend=("above" if split else "right") if legend else "",
         description=recipe.text(origin | ({"runs": recipe.value(describe(simulated))} if simulated else {})),
         ax=ax,
@@ -245,19 +249,6 @@ def _leaving_notes(exact: Sequence[xr.Dataset], labels: Sequence[str], left: Seq
     return notes
 
 
-def _unit(curves: Sequence[xr.Dataset]) -> tuple[str, float]:
-    """The largest unit of which the dearest curve takes ten."""
-    most = max(float(c["bytes"][-1]) for c in curves)
-    return next(((u, size) for u, size in reversed(UNITS.items()) if most >= 10 * size), ("bytes", 1.0))
-
-
-def _foundation(exact: Sequence[xr.Dataset], simulated: Sequence[xr.Dataset]) -> list[str]:
-    """How errors were computed, where that is not plain to see: a closure is no exact result."""
-    if any("closure" in str(c.attrs["moments"]) for c in exact):
-        return ["closure over pairs of agents"]
-    return [] if simulated else ["exact, no simulation"]
-
-
 def _owner(run: xr.Dataset, exact: Sequence[xr.Dataset]) -> int:
     """The curve that a run belongs to: of the same method, on as many agents, in the same dimension."""
     known = ["{method}, {agents} agents, d = {dim}".format(**c.attrs) for c in (*exact, run)]
@@ -322,6 +313,10 @@ def bound_and_curve(
         some = np.unique(np.linspace(0, count - 1, min(SAMPLED_ROUNDS, count)).round().astype(int))
         lines.append(s.line(f"{s.seeds} simulations", colour, "tint"))
         lines.append(Line(s.x[some], s.mean[some], "their mean", colour, "samples"))
+    if result is not None:
+        heading = f"{name},  {common_setting([result])}"
+    else:
+        heading = "{method},  N = {agents},  d = {dim},  ".format(**data[0].attrs) + start(data[0])
     per_iteration = psi and x == "samples"
     chart = Chart(
         lines,
@@ -333,7 +328,7 @@ def bound_and_curve(
     return draw_charts(
         ChartRows([[chart]], _bound_notes(drawn, result, band, per_iteration)),
         title=title,
-        heading=_heading(data[0]),
+        heading=heading,
         legend="above" if legend else "",
         description=describe([result]) if result is not None else recipe.text(dict(data[0].attrs)),
         ax=ax,
@@ -350,12 +345,6 @@ def _exact_costs(b: Bound, exact: xr.Dataset, x: str) -> Floats:
         return np.asarray(exact["iteration"].values, np.float64)
     rounds = exact["rounds"].values.astype(np.float64)
     return rounds if x == "communications" else rounds * float(b.samples[-1] / _bound_costs(b, "communications")[-1])
-
-
-def _heading(data: xr.Dataset) -> str:
-    if "squared_error" in data:
-        return f"{method_name(data)},  {common_setting([data])}"
-    return "{method},  N = {agents},  d = {dim},  ".format(**data.attrs) + start(data)
 
 
 def _bound_notes(

@@ -305,7 +305,9 @@ def _draw_forest(axes: Axes, rows: ForestRows, title: str | None) -> None:
     if low < 0 < high:
         axes.axvline(0, color=theme.SOFT, linewidth=0.8, zorder=1)
     low_end, high_end = np.clip((rows.low, rows.high), low, high)
-    area = _areas(rows.weight, N, larger)
+    # in square points: the largest fills most of its line, none vanishes
+    most = larger**2 * (90.0 if N <= WITH_NUMBERS else 40.0 if N <= MAX_NAMED_SITES else max(2.0, 2400 / N))
+    area = np.maximum(most * rows.weight / rows.weight.max(), most / 9)
     groups = (theme.SOFT, ~rows.outlier, "site"), (OUTLIER_COLOUR, rows.outlier, "site that stands out")
     for colour, group, label in groups:
         if group.any():
@@ -316,7 +318,8 @@ def _draw_forest(axes: Axes, rows: ForestRows, title: str | None) -> None:
                 _arrows(axes, (low, high), [group & (rows.low < low), group & (rows.high > high)], colour, 3.7)
     line = max(1.0, N / MAX_NAMED_SITES)  # the height of a line of text, in rows
     foot = N - 1 + 1.4 * line
-    _draw_diamond(axes, rows.shared, foot, 0.34 * line)
+    diamond = [*rows.shared, rows.shared[1]], [foot, foot - 0.34 * line, foot, foot + 0.34 * line]
+    axes.fill(*diamond, color=ESTIMATE_COLOUR, linewidth=0, zorder=6, label="shared estimate")
     axes.set_xlim(low, high)
     axes.set_ylim(foot + 0.7 * line, -0.8 * line)
     axes.grid(visible=False, axis="y")
@@ -333,19 +336,6 @@ def _draw_forest(axes: Axes, rows: ForestRows, title: str | None) -> None:
     words = f"{note}\nsquares: inverse variances; lines: {100 * rows.level:g}% intervals"
     axes.set_xlabel(words, color=theme.SOFT, fontsize="small", linespacing=1.5)
     axes.set_title(rows.coefficient if title is None else title, loc="left", fontweight="bold")
-
-
-def _areas(weight: Floats, N: int, larger: float) -> Floats:
-    """In square points: the largest fills most of its line, none vanishes."""
-    most = larger**2 * (90.0 if N <= WITH_NUMBERS else 40.0 if N <= MAX_NAMED_SITES else max(2.0, 2400 / N))
-    return np.asarray(np.maximum(most * weight / weight.max(), most / 9))
-
-
-def _draw_diamond(axes: Axes, interval: tuple[float, float, float], y: float, half: float) -> None:
-    """From one end of the shared interval to the other."""
-    low, middle, high = interval
-    axes.fill([low, middle, high, middle], [y, y - half, y, y + half], color=ESTIMATE_COLOUR, linewidth=0, zorder=6,
-              label="shared estimate")  # fmt: skip
 
 
 def _write_numbers(axes: Axes, rows: ForestRows, foot: float) -> None:

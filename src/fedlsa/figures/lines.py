@@ -339,12 +339,10 @@ def describe(results: Sequence[xr.Dataset]) -> str:
 def _sampling(text: str) -> str | None:
     """From the JSON text of a result, or from an exact curve's label such as "Markov(thin=3)"; None for i.i.d."""
     kind, thin = re.search(r"[A-Z]\w+", text), re.search(r"thin\D+(\d+)", text)
-    every = f", every {_ordinal(int(thin[1]))}" if thin and thin[1] != "1" else ""
+    n = int(thin[1]) if thin else 1
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    every = f", every {n}{ending}" if n > 1 else ""
     return f"{kind[0]} sampling{every}" if kind and kind[0] != "IID" else None
-
-
-def _ordinal(n: int) -> str:
-    return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 
 def start(result: xr.Dataset) -> str:

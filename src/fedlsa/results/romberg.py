@@ -68,7 +68,8 @@ def _check_pair(fine: xr.Dataset, coarse: xr.Dataset) -> None:
         if not same(value, two.get(what)):
             values = [shown(v) if isinstance(v, np.ndarray) else checks.show(v) for v in (value, two.get(what))]
             raise ArgumentError(f"fine and coarse must agree in {what}; got {' and '.join(values)}")
-    if not _is_double(eta, twice):
+    small, large = (s if isinstance(s, PowerStep) else PowerStep(s, 0.0) for s in (eta, twice))
+    if small.power != large.power or not np.isclose(large.eta_0, 2 * small.eta_0, rtol=1e-12, atol=0):
         raise ArgumentError(f"coarse must have twice the step_size of fine; got {twice} and {eta}")
 
 
@@ -88,8 +89,3 @@ def _settings(result: xr.Dataset) -> dict[str, Any]:
         "the seeds": result["seed"].values,
         "the recorded rounds": result["rounds"].values,
     }
-
-
-def _is_double(eta: float | PowerStep, twice: float | PowerStep) -> bool:
-    one, two = (s if isinstance(s, PowerStep) else PowerStep(s, 0.0) for s in (eta, twice))
-    return one.power == two.power and bool(np.isclose(two.eta_0, 2 * one.eta_0, rtol=1e-12, atol=0))
