@@ -252,7 +252,7 @@ def test_the_fitted_coefficients_of_values_cost_degrees_of_freedom():
     u, v, y, theta, _, own = made_up(n=10, d=2)
     passes = [values_pass(pieces_of(u, v, y), own, theta, M=1, start=c) for c in range(2)]
     s = join_scores(passes, ["a", "b"])
-    assert_allclose(s.meat, 2 * passes[0].sums.meats()[0] * 20 / 18)
+    assert_allclose(s.meat, 2 * passes[0].sums.meats()[0] / 10**2 * 20 / 18)  # a row is a tenth of its site
 
 
 def test_a_lag_longer_than_a_sixth_of_a_log_is_refused():

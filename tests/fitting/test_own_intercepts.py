@@ -1,12 +1,14 @@
 """Intercepts that are each site's own: least squares with a dummy for every site, of which nothing leaves a site."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from scipy.special import stdtrit
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
@@ -83,16 +85,70 @@ def test_the_jackknife_leaves_clusters_out_of_their_sites_intercepts_too(cluster
     same(fit(task, cluster=cluster).covariance, off.T @ off)
 
 
+def fit_dummies(df, kind, lag=0, w=1.0):
+    """Coefficients of columns and dummies, and their whole covariance, as textbooks have them."""
+    root = np.sqrt(np.asarray(w)) * np.ones(len(df))
+    X, y = with_dummies(df).to_numpy() * root[:, None], df.y.to_numpy() * root
+    (n, k), bread = X.shape, np.linalg.inv(X.T @ X)
+    beta = bread @ X.T @ y
+    e, h = y - X @ beta, np.einsum("ni,ij,nj->n", X, bread, X)
+    if kind == "classical":
+        return beta, bread * (e @ e) / (n - k)
+    scores = X * (e / (1 - h) ** {"HC2": 0.5, "HC3": 1}.get(kind, 0))[:, None]
+    meat = np.zeros((k, k))
+    for site in set(df.site):
+        g = scores[df.site == site]
+        for h in range(-lag, lag + 1):
+            later, earlier = (g[h:], g[: len(g) - h]) if h >= 0 else (g[:h], g[-h:])
+            meat += (1 - abs(h) / (lag + 1)) * later.T @ earlier
+    return beta, bread @ meat @ bread * (n / (n - k) if kind == "HC1" else 1)
+
+
 def test_errors_correlated_in_time_are_those_of_dummies():
-    found, X = fit(covariance="HAC", lag=2), with_dummies(DATA).to_numpy()
-    e, bread = found.resid[:, None], np.linalg.inv(X.T @ X)
-    meat = np.zeros((len(bread), len(bread)))
-    for site in set(DATA.site):
-        g = (X * e)[DATA.site == site]
-        for lag in range(-2, 3):
-            later, earlier = (g[lag:], g[: len(g) - lag]) if lag >= 0 else (g[:lag], g[-lag:])
-            meat += (1 - abs(lag) / 3) * later.T @ earlier
-    same(found.covariance, (bread @ meat @ bread)[:2, :2], 1e-8)
+    same(fit(covariance="HAC", lag=2).covariance, fit_dummies(DATA, "HAC", 2)[1][:2, :2], 1e-8)
+
+
+KINDS = ["classical", "HC0", "HC1", "HC2", "HC3", "HAC"]
+
+
+@pytest.mark.parametrize(("kind", "weights"), [*((kind, None) for kind in KINDS), ("classical", "w"), ("HC3", "w")])
+def test_errors_of_predictions_are_those_of_dummies(kind, weights, tmp_path):
+    lag, w = (2 if kind == "HAC" else None), (DATA.w if weights else 1.0)
+    fitted = fit(fl.Regression("y", columns=["x", "z"], own="intercept", row_weights=weights), covariance=kind, lag=lag)
+    fitted.save(tmp_path / "own.json", own=True)
+    points = DATA.assign(x=DATA.x + 3)
+    X, (beta, V) = with_dummies(points).to_numpy(), fit_dummies(DATA, kind, lag or 0, w)
+    error, reach = np.sqrt(np.einsum("ni,ij,nj->n", X, V, X)), stdtrit(len(DATA) - 8, 0.95)
+    for one in (fitted, fl.fitting.Fit.load(tmp_path / "own.json")):
+        found = one.predict_interval(points, 0.9, site=points.site)
+        same(found.value, X @ beta)
+        same(found.standard_error, error, 1e-8)
+        same(found.high - found.value, reach * error, 1e-8)
+        same(found.value - found.observation_low, reach * np.sqrt(error**2 + one.residual_variance), 1e-8)
+
+
+def test_errors_of_predictions_hold_for_columns_far_from_zero_and_for_sites_that_count_the_same():
+    far, shares = draw_rows(offset=1e9), 1 / DATA.groupby("site").y.transform("size")
+    near, found = (fit(df=df).predict_interval(df, site=df.site).standard_error for df in (DATA, far))
+    same(found, near, 1e-5)  # the columns themselves have lost nine digits
+    X, (_, V) = with_dummies(DATA).to_numpy(), fit_dummies(DATA, "HC0", w=shares)
+    found = fit(weight="sites", covariance="HC0").predict_interval(DATA, site=DATA.site)
+    same(found.standard_error, np.sqrt(np.einsum("ni,ij,nj->n", X, V, X)), 1e-8)
+
+
+def test_errors_that_rows_of_one_site_do_not_tell_are_refused():
+    one_row = pd.concat([DATA, DATA[:1].assign(site=9.0)])
+    for options, words in (
+        ({"cluster": "g"}, "must be one without clusters .* at 9, for clusters of one site hardly tell.* got CR3"),
+        ({}, "must be 'classical' for errors of predictions at 9, for its own intercept fits its one row.* got HC3"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            fit(df=one_row, **options).predict_interval(one_row[-1:], site=9.0)
+    X, (_, V) = with_dummies(one_row).to_numpy(), fit_dummies(one_row, "classical")
+    found = fit(df=one_row, covariance="classical").predict_interval(one_row, site=one_row.site)
+    same(found.standard_error, np.sqrt(np.einsum("ni,ij,nj->n", X, V, X)))
+    with pytest.raises(ArgumentError, match="own_errors must be in the fit"):
+        replace(fit(), own_errors=None).predict_interval(DATA, site=DATA.site)
 
 
 def test_sites_that_count_the_same_are_weighted_dummies():
@@ -196,9 +252,6 @@ def test_predictions_are_of_a_site():
         found.predict([[1.0, 0.0], [2.0, 1.0]], site=["4", 5.5]), slopes + [found.own_effects[s] for s in ("4", "5.5")]
     )
     same(found.design(points) @ found.theta, slopes)
-    wide = found.predict_interval(points, site="2")
-    same(wide.value, found.predict(points, site="2"))
-    assert np.isnan(wide.standard_error).all()
     for site in (None, 7.0, ["4", "4", "4"]):
         with pytest.raises(FedLSAError, match="site must be one of the fit's"):
             found.predict(points, site=site)

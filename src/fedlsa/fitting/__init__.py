@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from .fitted import Bootstrap as Bootstrap
     from .fitted import Fit as Fit
     from .fitted import Prediction as Prediction
-    from .fitted import SiteReport as SiteReport
     from .heterogeneity import CochranQ as CochranQ
     from .heterogeneity import Heterogeneity as Heterogeneity
+    from .heterogeneity import SiteReport as SiteReport
     from .hypotheses import WaldTest as WaldTest
     from .protocol import site_problem as site_problem
     from .table_files import columns_of as columns_of

@@ -86,6 +86,8 @@ class Estimate:
     own : (N, d, d) covariance of the sites' own solutions, NaN where their rows do not tell; own_freedom : (N,)
     residuals : of the first rows of each site; log_weights : the sum of the logarithms of the rows' weights
     skewness : (d,) of the error of each coefficient, as blocks of logs show it; (1,), 0 without blocks
+    level : (N, 1 + d), where intercepts are the sites' own: the variance of a site's mean target about the model there,
+        and its covariance with theta; NaN where the kind or the site's rows do not tell
     """
 
     kind: CovarianceKind
@@ -112,6 +114,7 @@ class Estimate:
     residuals: Sequence[FirstResiduals]
     log_weights: float
     skewness: Floats
+    level: Floats
 
 
 def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
@@ -138,8 +141,9 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
         c = int(np.argmax(count < 6 * window))
         rule = f"lag must be at most a sixth of the rows of every site, and one has {count[c]}"
         raise ArgumentError(f"{rule}; got {window[c]}")
-    second, grams = put(lambda one: one.sums.second), None
-    meats, own_meats = put(lambda one: one.sums.meats()), put(lambda one: one.own_sums.meats())
+    every, wide = put(lambda one: one.sums.second), put(lambda one: one.sums.meats())
+    second, meats = every[:, :d, :d], share[:, None, None] ** 2 * wide[:, :d, :d]
+    own_meats = put(lambda one: one.own_sums.meats())[:, :d, :d] / mass[:, None, None] ** 2
     rank, meat = put(lambda one: one.own.rank), None
     at_one = ((one.start + c, row) for one in passes for c, row in one.sums.leverage_one.items())
     fallback = next((f"{names[c]}, {f'row {row}' if row else 'one row'}" for c, row in at_one), "")
@@ -176,7 +180,7 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
         instead = "HC1" if kind.cluster is None else "CR1"
         raise SiteDataError(f"{undetermined_text(fallback, kind)}: covariance must be {instead!r}; got {kind.shown!r}")
     if fallback:
-        kind = replace(kind, name="HC1")
+        kind, wide = replace(kind, name="HC1"), every
         meats = share[:, None, None] ** 2 * second if kind.cluster is None else meats
     factor, single = kind.factor(n, all_fitted, clusters), asked.of_one_site  # others may have what one site has not
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -208,6 +212,13 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
         freedom = _pooled_freedom(meats, degrees, freedom)
     elif of.spread is not None and shares > 0:
         freedom = min(freedom, d**2 / shares)
+    level = np.full((N, 1 + d), np.nan)
+    if q and kind.name == "classical":
+        level = factor / mass[:, None] * np.eye(1, 1 + d)
+    elif q and kind.cluster is None:
+        with_theta = np.linalg.solve(A, wide[:, :d, d].T * share / np.sqrt(mass)).T
+        level = factor * np.column_stack([wide[:, d, d] / mass, with_theta])
+        level[put(lambda one: one.sums.alone)] = np.nan
     powers, cubes = sum((one.sums.block_moments(of.influence) for one in passes), np.zeros((2, 1)))
     weights, meat = share * mass, factor * (meats.sum(axis=0) if meat is None else meat)
     if not kind.values:  # columns that nearly determine one another have lost digits, which rows give back
@@ -237,6 +248,7 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
         residuals=[one.residuals for one in passes],
         log_weights=sum(one.log_weights for one in passes),
         skewness=np.asarray(cubes / np.where(powers > 0, powers, 1.0) ** 1.5, np.float64),
+        level=level,
     )
 
 
@@ -380,7 +392,8 @@ def score_sums(pieces: Pieces, at: ScorePoint, penalty: Floats, weight: float) -
     gradient = weight * (sums.products[0] / n + penalty * at.theta)
     means = weight / n * np.sum([[*p.u.sum(axis=0), p.y.sum(), p.y @ p.y] for p in pieces()], axis=0)
     squares = weight / n * sums.squares[0], found.shares
-    return np.concatenate([svec(V @ sums.meats()[0] @ V.T), V @ gradient, means, squares])
+    meat = V @ sums.meats()[0, :d, :d] @ V.T * sums.at.share[0] ** 2
+    return np.concatenate([svec(meat), V @ gradient, means, squares])
 
 
 def rows_count_equally(rows: Floats, weights: Floats) -> bool:

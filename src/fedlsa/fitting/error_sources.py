@@ -42,7 +42,8 @@ from ..theory.exact_curves import start_and_drift
 from ..threads import one_blas_thread
 from .cluster_sums import ClusterSums, join_pairs
 from .covariance import Estimate, covariance_text
-from .fitted import Bootstrap, SiteReport
+from .fitted import Bootstrap
+from .heterogeneity import SiteReport
 from .protocol import FitSettings, RunOutcome
 from .reading import FitProgress, PooledData
 from .rows import Piece

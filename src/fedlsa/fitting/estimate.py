@@ -214,7 +214,7 @@ def fit(
         **fits,
         fittedvalues=fitted,
         resid=residuals,
-        own_effects=data.own_effects(T @ theta + t),
+        **data.own_intercepts(T @ theta + t, found.level),
         bootstrap=replicas,
         made_by={"versions": versions()},
     )

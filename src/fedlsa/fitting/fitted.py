@@ -19,7 +19,7 @@ from ..theory.planner import Plan
 from ..value_objects import Displayed, ReadOnly, call, counted, spread_table
 from .design import design_of
 from .fit_summary import Baseline, FitSummary, summarise
-from .heterogeneity import Heterogeneity, compare_sites
+from .heterogeneity import Heterogeneity, SiteReport, compare_sites
 from .hypotheses import WaldTest, wald_test
 from .model_files import read_model, write_model
 from .sites import from_columns, has_names
@@ -33,45 +33,6 @@ if TYPE_CHECKING:
 SKEWNESS_COST = 4.0  # times gamma^2: by how much 1 / degrees of freedom is larger
 LEAST_DEGREES = 3.0  # that skewness leaves: coverage with 1 was the same, and intervals 4 times as wide
 SHOWN = 20  # coefficients in a repr, which is to fit on a screen
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SiteReport(Displayed, ReadOnly):
-    """How one site stands to the shared answer.
-
-    Lengths are in standard errors of the shared answer (error_sources.py), whatever the units of the columns.
-
-    name : of the site; rows : of its data; weight : with which it counts
-    theta : (d,) its own solution, on the original scale; NaN in what its data leave open
-    distance : of its own solution from the shared one, NaN where its data leave something open
-    influence : how far it draws the shared answer its way, ||w_c A^-1 xi_star_c||, which is what drift is made of
-    noise : root mean squared error that its draws put into the run, at most
-    finite_data : root mean squared error that its finite data put into theta
-    window : rows over which its scores were taken to be correlated
-    dropped : rows that were left out because they lack a value
-    covariance : (d, d) of its own solution, of the fit's kind, from its rows alone; NaN where they do not tell
-    degrees_of_freedom : of that covariance; for rows correlated over some lags, n over as many as they count for
-    without : (d,) the shared estimate without this site; NaN where the others leave it open
-    episodes : of its log, and how many of them terminated; 0 for a regression
-    effective_rows : (sum of importance weights)^2 / (sum of their squares); rows where there are none
-    """
-
-    name: str
-    rows: int
-    weight: float
-    theta: Floats
-    distance: float
-    influence: float
-    noise: float
-    finite_data: float
-    window: int
-    covariance: Floats
-    degrees_of_freedom: float
-    without: Floats
-    dropped: int = 0
-    episodes: int = 0
-    terminated: int = 0
-    effective_rows: float = math.nan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -186,6 +147,8 @@ class Fit(Displayed, ReadOnly):
         none do, or there is an intercept
     own_effects : where sites have intercepts of their own, these by the sites' names. Each stays at its site; here all
         are on one machine. A file holds them where save(own=True) says so, and what it holds beside does not tell them
+    own_errors : by the same names, (1 + 2 d,): the variance of a site's mean target about the model, the means of its
+        columns, and the covariance of that mean with theta. They are saved as own_effects are
     resid, fittedvalues : (n,) of a regression's rows in their order; None where these were not kept, and in a fit that
         was loaded, for a file does not hold them
 
@@ -229,6 +192,7 @@ class Fit(Displayed, ReadOnly):
     resid: Floats | None = field(default=None, compare=False)
     fittedvalues: Floats | None = field(default=None, compare=False)
     own_effects: dict[str, float] | None = field(default=None, compare=False)
+    own_errors: dict[str, Floats] | None = field(default=None, compare=False)
 
     if not TYPE_CHECKING:  # for which there is no name but those above and below
 
@@ -391,11 +355,15 @@ class Fit(Displayed, ReadOnly):
         return compare_sites(self)
 
     def save(self, path: str | os.PathLike[str], *, own: bool = False) -> None:
-        """Write it all to `path` as JSON, which `Fit.load` and `fedlsa evaluate` read; own : `own_effects`, too.
+        """Write it all to `path` as JSON, which `Fit.load` and `fedlsa evaluate` read; own : `own_effects` and
+        their errors, too.
 
         Features that are a function or a transformer cannot be written; there is a warning, and `load` asks for them.
         """
-        write_model(self, checks.path("path", path), self._known_effects() if checks.boolean("own", own) else None)
+        kept = (
+            {"own_effects": self._known_effects(), "own_errors": self.own_errors} if checks.boolean("own", own) else {}
+        )
+        write_model(self, checks.path("path", path), kept)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], features: Any = None) -> Fit:
@@ -423,11 +391,16 @@ class Fit(Displayed, ReadOnly):
             if site is not None:
                 raise ArgumentError(f"site must go with a task of own='intercept'; got {checks.show(site)}")
             return np.asarray(x @ self.theta, np.float64)
+        own = [self._known_effects()[name] for name in self._sites_of(site, len(x))]
+        return np.asarray(x[:, :-1] @ self.theta + own, np.float64)
+
+    def _sites_of(self, site: Any, n: int) -> list[str]:
+        """The names of the sites whose own intercepts n points have, one or n."""
         known, names = self._known_effects(), [name_of(s) for s in np.asarray(site, object).ravel().tolist()]
-        if len(names) not in (1, len(x)) or any(name not in known for name in names):
-            rule = f"site must be one of the fit's, which alone have intercepts, or of each of {len(x):,} points"
-            raise ArgumentError(f"{rule}; got {checks.show(next((n for n in names if n not in known), names))}")
-        return np.asarray(x[:, :-1] @ self.theta + [known[name] for name in names], np.float64)
+        if len(names) not in (1, n) or any(name not in known for name in names):
+            rule = f"site must be one of the fit's, which alone have intercepts, or of each of {n:,} points"
+            raise ArgumentError(f"{rule}; got {checks.show(next((s for s in names if s not in known), names))}")
+        return names
 
     def _known_effects(self) -> dict[str, float]:
         if self.own_effects is None:
@@ -438,16 +411,35 @@ class Fit(Displayed, ReadOnly):
         self, new: Any, level: float = 0.95, *, site: Any = None, decimal: str | None = None
     ) -> Prediction:
         """The model at given points, as in `predict`, with pointwise intervals of `level`: of the model's value, and of
-        one new observation (of weight 1). site, decimal : as in `predict`; with site, only values are known, not errors
+        one new observation (of weight 1). site, decimal : as in `predict`;
+        with site, also of a site's own intercept, which clusters, or a robust covariance of one row, do not tell
         """
         x, offset = self._design_and_offset(new, decimal)
-        if self.task.own is not None:
-            return Prediction(self.values_at(x, site) + offset, *[np.full(len(x), np.nan)] * 5)
+        value, variance = self.values_at(x, site) + offset, np.zeros(len(x))
+        if self.task.own is not None:  # of the site's mean target, and of the model from its mean columns to x
+            names = self._sites_of(site, len(x))
+            own = np.array([self._own_error(name) for name in names])
+            variance, mean, with_theta = own[:, 0], *np.split(own[:, 1:], 2, axis=1)
+            x = x[:, :-1] - mean
+            variance = variance + 2 * np.sum(x * with_theta, axis=1)
+        variance = np.maximum(variance + np.sum((x @ self.root) ** 2, axis=1), 0.0)
         reach = self._quantile(level, x)
-        variance = np.sum((x @ self.root) ** 2, axis=1)
-        value, error = self.values_at(x, site) + offset, reach * np.sqrt(variance)
+        error = reach * np.sqrt(variance)
         wide = reach * np.sqrt(variance + self.residual_variance)
         return Prediction(value, np.sqrt(variance), value - error, value + error, value - wide, value + wide)
+
+    def _own_error(self, name: str) -> Floats:
+        """What own_errors has of a site; where that is not known, an error says why."""
+        found = (self.own_errors or {}).get(name)
+        if found is None:
+            raise ArgumentError("own_errors must be in the fit, which a file holds after save(own=True); it has none")
+        if np.isnan(found).any():
+            kind, why = "'classical'", "its own intercept fits its one row exactly"
+            if self.cluster is not None:
+                kind, why = "one without clusters", "clusters of one site hardly tell how far off its intercept is"
+            rule = f"covariance must be {kind} for errors of predictions at {name}, for {why}"
+            raise ArgumentError(f"{rule}; got {self.covariance_kind}")
+        return found
 
     def design(self, new: Any) -> Floats:
         """(n, d): the rows with which coefficients are multiplied, from points `new` as in `predict`."""

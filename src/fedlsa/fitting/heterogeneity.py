@@ -54,6 +54,45 @@ SIGNIFICANT = 0.05  # of all sites together: a site stands out below it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class SiteReport(Displayed, ReadOnly):
+    """How one site stands to the shared answer.
+
+    Lengths are in standard errors of the shared answer (error_sources.py), whatever the units of the columns.
+
+    name : of the site; rows : of its data; weight : with which it counts
+    theta : (d,) its own solution, on the original scale; NaN in what its data leave open
+    distance : of its own solution from the shared one, NaN where its data leave something open
+    influence : how far it draws the shared answer its way, ||w_c A^-1 xi_star_c||, which is what drift is made of
+    noise : root mean squared error that its draws put into the run, at most
+    finite_data : root mean squared error that its finite data put into theta
+    window : rows over which its scores were taken to be correlated
+    dropped : rows that were left out because they lack a value
+    covariance : (d, d) of its own solution, of the fit's kind, from its rows alone; NaN where they do not tell
+    degrees_of_freedom : of that covariance; for rows correlated over some lags, n over as many as they count for
+    without : (d,) the shared estimate without this site; NaN where the others leave it open
+    episodes : of its log, and how many of them terminated; 0 for a regression
+    effective_rows : (sum of importance weights)^2 / (sum of their squares); rows where there are none
+    """
+
+    name: str
+    rows: int
+    weight: float
+    theta: Floats
+    distance: float
+    influence: float
+    noise: float
+    finite_data: float
+    window: int
+    covariance: Floats
+    degrees_of_freedom: float
+    without: Floats
+    dropped: int = 0
+    episodes: int = 0
+    terminated: int = 0
+    effective_rows: float = math.nan
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class CochranQ(Displayed, ReadOnly):
     """Cochran's test of whether sites have the same coefficients; NaN where fewer than two sites can be compared.
 

@@ -31,10 +31,12 @@ DIGEST = "sha256"
 LOST = "not in this file"  # in place of features that are code
 
 
-def write_model(fit: Any, path: Path, own_effects: dict[str, float] | None = None) -> None:
-    """Write the fields of a fit; a file that was there before is replaced only once the new one is complete."""
-    content = {"format": FORMAT, "version": VERSION, **to_plain(fit)}
-    content |= {} if own_effects is None else {"own_effects": own_effects}
+def write_model(fit: Any, path: Path, own: dict[str, Any]) -> None:
+    """Write the fields of a fit; a file that was there before is replaced only once the new one is complete.
+
+    own : further fields, which are of single sites
+    """
+    content = {"format": FORMAT, "version": VERSION, **to_plain(fit), **to_plain(own)}
     stored = content["task"].get("features")
     if isinstance(stored, dict) and LOST in stored:
         warn(

@@ -40,7 +40,7 @@ TOGETHER = 16  # partitions' sums that one task adds up
 EXACT = 2**53  # from which floating point does not tell integers apart, which other partitions may hold
 SAME_ROWS = 1e-6  # relative, of what two passes find: a difference beyond it is no rounding error
 RunCoordinates = tuple[FeatureScale, SiteSums | None]  # and the sites' means, where intercepts are their own
-SCORES = ("squares", "products", "second", "free", "rows")  # of ScoreSums, which add up
+SCORES = ("squares", "products", "second", "free", "rows", "alone")  # of ScoreSums, which add up
 
 
 def is_partitioned(sites: Any) -> bool:

@@ -130,12 +130,18 @@ class PooledData:
         """Rows less their sites' means, where each site has an intercept of its own."""
         return p if self.centres is None else self.centres.centre(p, group.start)
 
-    def own_effects(self, theta: Floats) -> dict[str, float] | None:
-        """Each site's own intercept beside theta : (k,), on the original scale; None where there are none."""
+    def own_intercepts(self, theta: Floats, level: Floats) -> dict[str, Any]:
+        """The fields of a Fit on each site's own intercept beside theta : (k,), on the original scale; none where there
+        are none. level : as in an Estimate"""
         if self.centres is None:
-            return None
-        mean = self.centres.mean
-        return dict(zip(self.names, (mean[:, -1] - mean[:, :-1] @ theta).tolist(), strict=True))
+            return {}
+        x, y = self.centres.mean[:, :-1], self.centres.mean[:, -1]
+        error = self.scale.y_spread * level * np.append(self.scale.y_spread, np.diag(self.scale.original()[0]))
+        each = np.column_stack([error[:, 0], x, error[:, 1:]])
+        return {
+            "own_effects": dict(zip(self.names, (y - x @ theta).tolist(), strict=True)),
+            "own_errors": dict(zip(self.names, each, strict=True)),
+        }
 
     def pieces(self, group: SiteGroup) -> Iterator[Piece]:
         """The observations of a group's sites in the run's coordinates, from memory or from files."""

@@ -205,6 +205,9 @@ def choose_window(psi: Floats) -> int:
 class ScoreSums:
     """Sums over the rows of N sites of the scores at a solution, as a kind of covariance needs them.
 
+    Where sites have intercepts of their own, a score has one entry more, that of the site's, with its column z of
+    squares that add up to 1: sums are then (N, d + 1, d + 1), and `alone` says where one row is all of its site.
+
     penalty : (d,), the ridge; mean : (N, d), about which scores are taken, or 0
     window : (N,) in lags; systems : of the sites; places : (N,) rows with those that were left out
     """
@@ -224,7 +227,9 @@ class ScoreSums:
         if mean is not None:
             self._shift = self._shift - np.where((n > 1)[:, None], mean, 0.0)
         self.squares, self.products = np.zeros(N), np.zeros((N, d))  # sums of e^2, and of u e
-        self.second, self.free = np.zeros((N, d, d)), np.zeros((N, d, d))  # of g g^T, and of those freed of leverage
+        self.width = d + kind.own
+        self.second, self.free = np.zeros((2, N, self.width, self.width))  # of g g^T, and of those freed of leverage
+        self.alone = np.zeros(N, np.bool_)
         self.leverage_one: dict[int, int] = {}  # rows with leverage 1: of each site the first
         self.window, self.systems, self.places, self.rows = window, systems, places, np.zeros(N, np.int64)
         self._lagged: dict[int, Bartlett | SlowCosines] = {}
@@ -243,13 +248,15 @@ class ScoreSums:
     def _lag_sums(self, c: int) -> Bartlett | SlowCosines:
         """What sees the rows of a site in their order."""
         if c not in self._lagged:
-            n, M, d = int(self.places[c]), int(self.window[c]), len(self.penalty)
+            n, M = int(self.places[c]), int(self.window[c])
             count = cosine_count(n, M)
             if self.kind.values and n > 1:
                 A = self.at.A if self.at.theta.ndim == 1 else self.at.A[c]
                 self._lagged[c] = LogCosines(n, count, self.systems.A[c], self.at.share[c] * np.linalg.inv(A))
             else:
-                self._lagged[c] = SlowCosines(n, count, d) if self.kind.long_run else Bartlett(M + 1, d)
+                self._lagged[c] = (
+                    SlowCosines(n, count, self.width) if self.kind.long_run else Bartlett(M + 1, self.width)
+                )
         return self._lagged[c]
 
     def block_moments(self, influence: Floats) -> Floats:
@@ -270,34 +277,36 @@ class ScoreSums:
         if self._shift.any():
             shift = self._shift if self._shift.ndim == 1 else p.each_row(self._shift)
             g = g + (shift if p.root is None else p.root[:, None] ** 2 * shift)
-        self.second[s] += p.products(g, g)
+        scores, own = g, np.zeros(1)
+        if self.kind.own:
+            z = own_column(p, self.systems.mass)
+            scores, own = np.column_stack([g, z * e]), z * z
+            self.alone[s] |= p.sums(own > 1 - LEVERAGE_ONE) > 0
+        self.second[s] += p.products(scores, scores)
         if self.kind.name in POWERS and self.kind.cluster is None:
             left = 1 - self.at.leverages(p)
-            if self.kind.own:  # a row that is all of its site is 0, for its own intercept has fitted it
-                own = own_column(p, self.systems.mass) ** 2
-                left = np.where(own > 1 - LEVERAGE_ONE, 1.0, left - own)
+            left = np.where(own > 1 - LEVERAGE_ONE, 1.0, left - own)  # of a row that is all of its site the score is 0
             for i in np.flatnonzero(left < LEVERAGE_ONE) if left.min() < LEVERAGE_ONE else ():
                 c = int(np.searchsorted(p.starts, i, "right")) - 1
                 self.leverage_one.setdefault(int(s[c]), int(self.rows[s[c]] + i - p.starts[c]) + 1)
-            freed = g / np.maximum(left, LEVERAGE_ONE)[:, None] ** POWERS[self.kind.name]
+            freed = scores / np.maximum(left, LEVERAGE_ONE)[:, None] ** POWERS[self.kind.name]
             self.free[s] += p.products(freed, freed)
         for c, rows in p.parts() if self._in_time else ():
             sums = self._lag_sums(c)
             if isinstance(sums, LogCosines):
                 sums.add_rows(g[rows], p.u[rows], p.v[rows])
             else:
-                sums.add(g[rows] if p.gaps is None else _filled(g[rows], p.gaps[rows]))
+                sums.add(scores[rows] if p.gaps is None else _filled(scores[rows], p.gaps[rows]))
         self.rows[s] += p.counts
         return e, g
 
     def meats(self) -> Floats:
-        """(N, d, d): of the kind, with clusters left aside."""
-        share = self.at.share[:, None, None] ** 2
+        """(N, d, d), or one wider: of the kind, with clusters left aside, where each site's rows have a share of 1."""
         if self._in_time:
-            return share * np.stack([self._lag_sums(c).total() for c in range(len(self.systems.n))])
+            return np.stack([self._lag_sums(c).total() for c in range(len(self.systems.n))])
         if self.kind.long_run:
-            return share * self.second * (self.rows / np.maximum(self.rows - 1, 1))[:, None, None]
-        return share * (self.free if self.kind.name in POWERS else self.second)
+            return self.second * (self.rows / np.maximum(self.rows - 1, 1))[:, None, None]
+        return self.free if self.kind.name in POWERS else self.second
 
 
 def own_column(p: Piece, mass: Floats) -> Floats:

@@ -15,7 +15,8 @@ import numpy as np
 
 from ...errors import FedLSAError, MessageError, NetworkError
 from ...fitting.covariance import ScorePoint, convergence_notes, fields_of_fit, solution_point
-from ...fitting.fitted import Fit, SiteReport
+from ...fitting.fitted import Fit
+from ...fitting.heterogeneity import SiteReport
 from ...fitting.model_files import to_plain, typed_fields
 from ...fitting.run_plan import has_settled, remaining_error
 from ...fitting.tasks import Regression, Task
