@@ -73,6 +73,14 @@ class Declared(ExchangeMethod):
                 plain, server=("square",), rule=adapt, parameters=(0.1, 0.5), then={**then, "theta": now}
             ),
             "pull": lambda: replace(plain, pull=0.5, correction={"xi": 0.5, "residual": 0.1}),
+            "table": lambda: replace(
+                plain,
+                pull=0.2,
+                agent=("mean_row", "last"),
+                table="mean_row",
+                messages={"change": {**CHANGE, "mean_row": 0.1}},
+                then={**then, "last": {"mean_row": 1}},
+            ),
             "anchored": lambda: replace(plain, anchored=True, pull=0.2, correction={"mean_residual": 0.1, "xi": 1}),
         }[self.kind]()
 
@@ -85,7 +93,7 @@ def adapt(server, means, t, parameters):
 
 
 PROBLEMS = {"rank one": decision_processes, "logs": logs, "ridge": sites, "dense": dense, "long": long_rows}
-KINDS = ["plain", "momentum", "mask", "delays", "drop_outs", "feedback", "rule", "pull", "anchored"]
+KINDS = ["plain", "momentum", "mask", "delays", "drop_outs", "feedback", "rule", "pull", "anchored", "table"]
 SENDINGS = [
     fl.RandK(2),
     fl.RandK(3, scaled=False),
@@ -125,7 +133,7 @@ def test_engines_agree_on_what_is_sent(send):
 
 @pytest.mark.long
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("kind", ["plain", "anchored", "drop_outs"])
+@pytest.mark.parametrize("kind", ["plain", "anchored", "table", "drop_outs"])
 def test_engines_agree_on_all_problems_and_samplings(problem, kind):
     p = PROBLEMS[problem]()
     samplings = [fl.IID()]
@@ -159,7 +167,7 @@ def test_bits_do_not_depend_on_threads_or_groups():
     assert np.array_equal(grid[0]["theta"], fl.simulate(p, other, 30, seeds=9)["theta"])
 
 
-@pytest.mark.parametrize("kind", [KINDS[2], *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[3:])])
+@pytest.mark.parametrize("kind", ["table", *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[2:-2])])
 def test_a_run_that_goes_on_has_the_bits_of_one_that_never_stopped(kind):
     p, m = decision_processes(), Declared(fl.PowerStep(0.1, 0.1), 3, kind=kind, send=fl.RandK(2))
     given = {"seeds": 3, "sampling": fl.Markov(thin=2), "keep": ("theta", "state")}

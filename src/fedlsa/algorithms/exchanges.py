@@ -42,6 +42,9 @@ class Exchange(Displayed, ReadOnly):
     start : a row, or pairs (probability, row), of which each agent draws one in each round; a probability may be (N,)
     correction : what pulls local steps besides observations, a row; pull : the strength of the pull to the start
     anchored : steps with A(z) (theta_hat - start) - (b_bar_c - A_bar_c start), the exact residual of the start (SVRG)
+    table : the agents' memory in which local steps keep m = sum_j p_j g_j, the mean of what each row j of the agent's
+        table last gave, 0 before it is first drawn; steps with A(z) theta_hat - b(z) - g_z + m, and then g_z is renewed
+        (SAGA). Of A(z) = u v^T + ridge I, the ridge, which all rows share, is left out of g and taken as it is
     messages : rows, by name; send : what becomes of them under way; downloads : vectors that an agent receives
     means : by name, (message, factor), factor a number or (N,)
     then : rows of theta, server memories, xi and agents' memories; what is not named stays. absent : of those agents
@@ -62,6 +65,7 @@ class Exchange(Displayed, ReadOnly):
     correction: Row = field(default_factory=lambda: {"xi": 1})
     pull: float = 0.0
     anchored: bool = False
+    table: str | None = None
     messages: Mapping[str, Row] = field(default_factory=lambda: {"change": {"theta_hat": 1, "start": -1}})
     send: Sending = Exactly()  # noqa: RUF009  immutable
     downloads: int = 1
@@ -96,6 +100,13 @@ class Exchange(Displayed, ReadOnly):
         for name, row in self.begin.items():
             checks.choice("vector of begin", name, (*self.server, *self.agent))
             _check(name, row, {"theta", "xi"} if name in agent else {"theta"})
+        if self.table is not None:
+            checks.choice("table", self.table, self.agent)
+            if self.anchored or self.table in {*self.then, *self.absent, *self.begin}:
+                rule = (
+                    "table must be a memory that begins at 0 and that local steps alone change, which are not anchored"
+                )
+                raise ArgumentError(f"{rule}; got {self.table}")
         super().__post_init__()
 
     def _check_kinds(self) -> None:

@@ -36,6 +36,7 @@ class ExchangeLayout(NamedTuple):
 
     server, agent : vectors that each remembers, theta and xi among them; starts, ..., parameters : how many there are
     sending : the number of its kind; anchored, residual, presence : whether there is such a thing
+    table : the agent's vector that is the mean of what the rows of its table last gave, or 0
     first : (rows + 1,), where the terms of each of `Exchange.rows` begin
     terms : (terms, 4), an agent's vector, or -1 - v of a shared one, place, and two strides: the factor of agent c and
         coordinate i stands at place + c stride_0 + i stride_1
@@ -50,6 +51,7 @@ class ExchangeLayout(NamedTuple):
     parameters: int
     sending: int
     anchored: int
+    table: int
     residual: int
     presence: int
     first: Integers
@@ -62,6 +64,7 @@ class Observations(NamedTuple):
 
     table : (N,), of each agent; A_bar : (M, d, d), b_bar : (M, d)
     rows, left, right, y : as `RankOne` has them; dense : A(z) are d rows each and b(z) d numbers of y
+    prob : of each z in its table; place : (N,), of what is remembered of z, of d numbers in a row, or one, as it stands
     """
 
     sampling: int
@@ -77,6 +80,8 @@ class Observations(NamedTuple):
     A_bar: Floats
     b_bar: Floats
     weights: Floats
+    prob: Floats
+    place: Integers
 
 
 class Rounds(NamedTuple):
@@ -103,12 +108,14 @@ class Runs(NamedTuple):
     """Where R runs stand, and what is recorded of them.
 
     shared : (R, shared vectors + server, d), behind whose vectors is room for what is next; own : (R, N, ..., d)
+    given : (R, ...), what each row of each agent's table last gave, where that is remembered
     steps, position, answers : (R, N); received : (R, records), observations of all agents
     """
 
     seeds: NDArray[np.uint64]
     shared: Floats
     own: Floats
+    given: Floats
     running: Floats
     steps: Integers
     position: Integers
@@ -154,14 +161,15 @@ def residual_of(z, m, theta, at, out, to):
 
 
 @register_jitable
-def take_steps(stream, length, eta, z, pull, anchored, w, places):
-    """Local steps of w[hat]; where they are anchored it is the way from the start. Returns where the agent is then.
+def take_steps(stream, length, eta, pull, z, layout, w, given):
+    """Local steps of theta_hat; where they are anchored it is the way from the start. Returns where the agent is then.
 
-    stream : seed, agent, observations so far, position; places : hat, kick (what pulls, times eta) and product (room
-    for A(z) theta_hat)
+    stream : seed, agent, observations so far, position; given : of all agents of the run, as `Runs` has it
     """
     seed, c, step, position = stream
-    (hat, kick, product), o, m, d = places, z.outcomes, z.table[c], w.shape[1]
+    anchored, table, hat, d = layout.anchored, layout.table, layout.agent + 2, w.shape[1]
+    kick, product = hat + 1 + 2 * layout.messages + KICK, hat + 1 + 2 * layout.messages + PRODUCT
+    o, m = z.outcomes, z.table[c]
     row, slot, shift = o.row[m], o.slot[m], o.shift[m]
     x0 = x1 = x2 = x3 = np.uint64(0)
     for h in range(length):
@@ -187,6 +195,12 @@ def take_steps(stream, length, eta, z, pull, anchored, w, places):
                 for j in range(d):
                     total += z.rows[k * d + i, j] * w[hat, j]
                 w[product, i] = total
+            for i in range(d if table else 0):
+                at = z.place[c] + k * d + i
+                news = w[product, i] - given[at]
+                given[at] = w[product, i]
+                w[product, i] = news + w[table, i]
+                w[table, i] += z.prob[k] * news
             for i in range(d):
                 w[hat, i] += w[kick, i] - eta * (w[product, i] + pull * w[hat, i])
         else:
@@ -200,7 +214,14 @@ def take_steps(stream, length, eta, z, pull, anchored, w, places):
             for i in range(whole, d):
                 t0 += z.rows[v, i] * w[hat, i]
             total = (t0 + t1) + (t2 + t3)
-            keep, total = 1.0 - eta * (z.ridge + pull), eta * total
+            keep, at = 1.0 - eta * (z.ridge + pull), z.place[c] + k
+            if table:
+                news, given[at] = total - given[at], total
+                for i in range(d):
+                    w[hat, i] = keep * w[hat, i] + w[kick, i] - eta * (news * z.rows[u, i] + w[table, i])
+                    w[table, i] += z.prob[k] * news * z.rows[u, i]
+                continue
+            total *= eta
             for i in range(d):
                 w[hat, i] = keep * w[hat, i] + w[kick, i] - total * z.rows[u, i]
     return step, position
@@ -312,8 +333,8 @@ def go_local(z, layout, rounds, runs, r, s, first, step):
             w[hat, i] = 0.0 if layout.anchored else w[start, i]
             w[kick, i] += w[product, i] if layout.anchored else pull * w[start, i]
             w[kick, i] *= eta
-        places, stream = (hat, kick, product), (seed, c, runs.steps[r, c], runs.position[r, c])
-        now = take_steps(stream, rounds.lengths[p, s, e], eta, z, pull, layout.anchored, w, places)
+        stream = seed, c, runs.steps[r, c], runs.position[r, c]
+        now = take_steps(stream, rounds.lengths[p, s, e], eta, pull, z, layout, w, runs.given[r])
         runs.steps[r, c], runs.position[r, c] = now
         for i in range(d if layout.anchored else 0):
             w[hat, i] += w[start, i]

@@ -25,7 +25,7 @@ from .exchange_kernel import (
     count_answers,
     run_all,
 )
-from .hooks import compiled_rule, failure, round_exchange
+from .hooks import compiled_rule, failure, round_exchange, rows_remembered
 from .jobs import Job, JobOutcome, RunState
 from .outcome_tables import chain_positions, chain_states, read_only
 from .schedule import Schedule, schedule
@@ -61,6 +61,7 @@ def flatten(x: Exchange, problem: Problem, participants: int) -> tuple[ExchangeL
         parameters=len(x.parameters),
         sending=x.send.kind,
         anchored=int(x.anchored),
+        table=0 if x.table is None else 1 + x.agent.index(x.table),
         residual=int(x.uses("residual") or x.uses("mean_residual")),
         presence=int(x.presence is not None),
         first=np.array(first),
@@ -118,11 +119,13 @@ class ExchangeTask:
         shared = np.zeros((R, 2 * k + layout.means + 1, d))
         own = np.zeros((R, N, 2 * layout.agent + 2 * layout.messages + 5, d))
         shared[:, 0], shared[:, 1:k], own[:, :, 0] = start.theta, start.memory[:, : k - 1], start.control_variates
-        own[:, :, 1 : layout.agent] = start.memory[:, k - 1 :].reshape(R, N, -1, d)
+        of_agents, given = np.split(start.memory[:, k - 1 :], [N * (layout.agent - 1)], 1)
+        own[:, :, 1 : layout.agent] = of_agents.reshape(R, N, -1, d)
         self.runs = Runs(
             seeds=read_only(job.seeds, np.uint64),
             shared=shared,
             own=own,
+            given=given.reshape(R, -1).copy(),
             running=start.running.copy(),
             steps=start.steps.copy(),
             position=chain_positions(p, job.outcomes, start.chain),
@@ -192,13 +195,14 @@ class ExchangeTask:
     def outcome(self) -> JobOutcome:
         """What has come of it."""
         job, runs, layout, R = self.job, self.runs, self.numbers.layout, len(self.job.seeds)
-        of_agents = runs.own[:, :, 1 : layout.agent].reshape(R, -1, job.problem.dim)
+        d = job.problem.dim
+        of_agents, given = runs.own[:, :, 1 : layout.agent].reshape(R, -1, d), runs.given.reshape(R, -1, d)
         state = RunState(
             theta=runs.shared[:, 0].copy(),
             running=runs.running,
-            memory=np.concatenate([runs.shared[:, 1 : layout.server], of_agents], 1),
+            memory=np.concatenate([runs.shared[:, 1 : layout.server], of_agents, given], 1),
             xi=runs.own[:, :, 0].copy(),
-            shift=np.zeros((R, job.problem.dim)),
+            shift=np.zeros((R, d)),
             scale=np.ones(R),
             steps=runs.steps,
             chain=chain_states(job.problem, job.outcomes, runs.position),
@@ -246,6 +250,8 @@ def observations_of(job: Job) -> Observations:
         A_bar=read_only(p.table_A_bar, np.float64),
         b_bar=read_only(p.table_b_bar, np.float64),
         weights=read_only(p.weights, np.float64),
+        prob=read_only(p.prob, np.float64),
+        place=read_only(rows_remembered(p)[0], np.int64),
     )
 
 

@@ -22,7 +22,7 @@ from .. import checks
 from ..algorithms import Algorithm, Exchange
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Problem
+from ..problems import Dense, Problem
 from ..sampling import Sampling
 from .random import OBSERVATION, block
 from .schedule import schedule
@@ -261,17 +261,30 @@ def first_exchange(algorithm: Algorithm, sampling: Sampling, problem: Problem, d
     return exchange
 
 
-def begin_memory(exchange: Exchange, theta: Floats, xi: Floats) -> Floats:
-    """(S, k - 1 + N (l - 1), d): what the server remembers, then what each agent does, at the start.
+def begin_memory(exchange: Exchange, problem: Problem, theta: Floats, xi: Floats) -> Floats:
+    """(S, k - 1 + N (l - 1) + rows, d): what the server remembers, then what each agent does, at the start.
 
-    theta : (S, d); xi : (S, N, d)
+    Then, one number after the other, what the rows of tables last gave. theta : (S, d); xi : (S, N, d)
     """
     S, N, d = xi.shape
     known = {"theta": theta[:, None], "xi": xi}
     shared = [combine(exchange.begin.get(name, {}), known, (S, 1, d)) for name in exchange.server]
     own = [combine(exchange.begin.get(name, {}), known, (S, N, d)) for name in exchange.agent]
     of_agents = [np.stack(own, 2).reshape(S, -1, d)] if own else []
-    return np.concatenate([np.empty((S, 0, d)), *shared, *of_agents], 1)
+    rows = 0 if exchange.table is None else rows_remembered(problem)[1]
+    checks.memory("seeds", S, 16 * rows * d, "what the rows of all agents' tables last gave")
+    return np.concatenate([np.empty((S, 0, d)), *shared, *of_agents, np.zeros((S, rows, d))], 1)
+
+
+def rows_remembered(problem: Problem) -> tuple[NDArray[np.int64], int]:
+    """Of what each row of each agent's table last gave, the place of row 0, and how many vectors of d hold it all.
+
+    It is one number where observations are of rank one, d where they are dense; row z stands as many times z later.
+    """
+    each = problem.dim if isinstance(problem.observations, Dense) else 1
+    table = problem.assignment
+    sizes = each * np.diff(problem.first)[table]
+    return np.cumsum(sizes) - sizes - each * problem.first[table], -(-int(sizes.sum()) // problem.dim)
 
 
 def combine(row: Any, known: dict[str, Floats], shape: tuple[int, ...]) -> Floats:

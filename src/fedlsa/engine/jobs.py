@@ -37,7 +37,8 @@ class RunState(NamedTuple):
     variates as it works with them, so that a run that it goes on with has the same bits: xi_c = xi[c] / scale - shift.
 
     theta : (S, d), the server's; running : (S, d), its mean from `average_after` on, before that where it began
-    memory : (S, k - 1, d), what else the server remembers; of an exchange, then what each agent does beside xi
+    memory : (S, k - 1, d), what else the server remembers; of an exchange, then what each agent does beside xi, and
+        then what the rows of the agents' tables last gave, as `begin_memory` has it
     xi : (S, N, d), shift : (S, d), scale : (S,): the control variates
     steps : (S, N), observations that each agent has received; chain : (S, N), the state of its trajectory, else 0
     received : (S,), observations as `Schedule.received` counts them; rounds : (S,), communications
@@ -263,7 +264,7 @@ def make_job(problem: Problem, algorithm: Algorithm, rounds: int, options: RunOp
     nowhere = np.broadcast_to(np.int64(0), (runs, N))
     variates = np.broadcast_to(0.0 if xi is None else xi, (runs, N, d))
     memory = np.broadcast_to(0.0, (runs, len(Linear(*algorithm.server()).change) - 1, d))
-    memory = memory if exchange is None else begin_memory(exchange, theta, variates)
+    memory = memory if exchange is None else begin_memory(exchange, problem, theta, variates)
     start = RunState(
         theta,
         theta,

@@ -22,7 +22,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
-from .hooks import apply_own, apply_server_step, combine, draw_pass, round_exchange
+from .hooks import apply_own, apply_server_step, combine, draw_pass, round_exchange, rows_remembered
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import OutcomeTables, chain_states
 from .progress import Progress
@@ -81,15 +81,47 @@ class Observer:
                 entry = int(outcomes.slots[outcomes.slot[m] + (word >> self.shift)])
                 k = outcomes.row[m] + choose(word, entry, self.shift)
         self.step += 1
-        z = int(outcomes.order[k])
+        z = self.row = int(outcomes.order[k])
         A, b = self.problem.observations.matrices(slice(z, z + 1))
         return A[0], b[0]
 
 
-def observed_steps(agents: list[Observer], thin: int, pull: float = 0.0, residuals: Floats | None = None) -> LocalSteps:
+@dataclass
+class RowMemory:
+    """What each row of each agent's table last gave, as algorithms/exchanges.py has it: SAGA.
+
+    given : of all agents, one number after the other; mean : (N, d), over the rows of each
+    """
+
+    problem: Problem
+    given: Floats
+    mean: Floats
+
+    def residual(self, agent: int, z: int, theta: Floats) -> Floats:
+        """Of row z at theta, less what it last gave, plus the mean; what it gives now is remembered instead."""
+        observations = self.problem.observations
+        L, F, f = (part[0] for part in observations.factors(slice(z, z + 1)))
+        first = rows_remembered(self.problem)[0][agent] + len(f) * z
+        before = self.given[first : first + len(f)]
+        now = F @ theta - f
+        news = L @ (now - before)
+        residual = news + self.mean[agent] + observations.ridge * theta
+        before[:] = now
+        self.mean[agent] += self.problem.prob[z] * news
+        return np.asarray(residual)
+
+
+def observed_steps(
+    agents: list[Observer],
+    thin: int,
+    pull: float = 0.0,
+    residuals: Floats | None = None,
+    rows: RowMemory | None = None,
+) -> LocalSteps:
     """Local steps on observations, of which every thin-th makes an update; in the type of theta, or each its own.
 
-    pull : back to the start; residuals : (N, d), exact ones of the start, for steps that are anchored there
+    pull : back to the start; residuals : (N, d), exact ones of the start, for steps that are anchored there; rows : for
+    steps that remember what these gave
     """
 
     def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, moments: Integers) -> Floats:
@@ -103,7 +135,9 @@ def observed_steps(agents: list[Observer], thin: int, pull: float = 0.0, residua
                     h += 1
                     A, b = agents[c].receive()
                     if h % thin == 0:
-                        if residuals is None:
+                        if rows is not None:
+                            residual = rows.residual(int(c), agents[c].row, theta_hat) - xi[c]
+                        elif residuals is None:
                             residual = A.astype(dtype) @ theta_hat - b.astype(dtype) - xi[c].astype(dtype)
                         else:
                             residual = A @ (theta_hat - starts[c]) - residuals[c] - xi[c]
@@ -241,13 +275,14 @@ def run_exchange(
 ) -> Iterator[Iterate]:
     """One run of a method that declares an exchange, as the page of algorithms/exchanges.py says it.
 
-    start.memory : what the server remembers beside theta, then what each agent does beside xi
+    start.memory : what the server remembers beside theta, then what each agent does beside xi, then what rows gave
     """
     now, w, (N, d), every = start, problem.weights, start.xi.shape, np.arange(problem.n_agents)
     for s in range(len(rounds.gains)):
         t, x = rounds.first + s + 1, round_exchange(algorithm, rounds.step_sizes[s], rounds.updates[s], problem)
         k, names = len(x.server), ("xi", *x.agent)
-        own = now.memory[k:].reshape(N, len(x.agent), d)
+        of_agents, given = np.split(now.memory[k:], [N * len(x.agent)])
+        own = of_agents.reshape(N, len(x.agent), d)
         known = {"theta": now.theta, **dict(zip(x.server, now.memory[:k], strict=True))}
         server, here = list(known), np.zeros((N, 1), bool)
         known |= dict(zip(names, [now.xi, *own.swapaxes(0, 1)], strict=True))
@@ -261,10 +296,13 @@ def run_exchange(
         known["start"] = np.stack([combine(row, known, (N, d)) for _, row in x.starts])[chosen, every]
 
         exact = problem.b_bar - np.einsum("cij,cj->ci", problem.A_bar, known["start"]) if x.anchored else None
-        walk = observed_steps(agents, rounds.thin, x.pull, exact)
+        remembered = None if x.table is None else RowMemory(problem, given.ravel().copy(), known[x.table].copy())
+        walk = observed_steps(agents, rounds.thin, x.pull, exact, remembered)
         pulls, ends = combine(x.correction, known, (N, d)), rounds.observations[s][..., None]
         inside = walk(known["start"], pulls, active, rounds.step_sizes[s], ends)
         known["theta_hat"] = np.where(here, inside[:, -1], 0.0)
+        if remembered is not None and x.table is not None:
+            known[x.table], given = remembered.mean, remembered.given.reshape(-1, d)
 
         for j, (name, row) in enumerate(x.messages.items()):
             known[name] = combine(row, known, (N, d))
@@ -283,7 +321,8 @@ def run_exchange(
             means = np.array([known[name] for name in x.means]).reshape(-1, d)
             apply_own("rule", algorithm, t, x.rule, vectors, means, t, np.array(x.parameters, np.float64))
         kept = np.stack([after[name] for name in x.agent], 1) if x.agent else own
-        now = settle(now, algorithm, t, vectors[0], after["xi"], np.concatenate([vectors[1:], kept.reshape(-1, d)]))
+        memory = np.concatenate([vectors[1:], kept.reshape(-1, d), given])
+        now = settle(now, algorithm, t, vectors[0], after["xi"], memory)
         yield now
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -164,6 +164,10 @@ class RankOne(Displayed, ReadOnly):
         u, v = self.rows[self.left[span]], self.rows[self.right[span]]
         return u[:, :, None] * v[:, None, :] + self.ridge * np.eye(self.dim), self.y[span, None] * u
 
+    def factors(self, span: slice) -> tuple[Floats, Floats, Floats]:
+        """L : (K, d, 1), F : (K, 1, d) and f : (K, 1) with A(z) = L F + ridge I and b(z) = L f."""
+        return self.rows[self.left[span], :, None], self.rows[self.right[span], None], self.y[span, None]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense(Displayed, ReadOnly):
@@ -175,6 +179,7 @@ class Dense(Displayed, ReadOnly):
 
     A: Floats
     b: Floats
+    ridge: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         check_arrays(self, b="Kd", A="Kdd")
@@ -194,6 +199,10 @@ class Dense(Displayed, ReadOnly):
     def matrices(self, span: slice) -> tuple[Floats, Floats]:
         """A(z) : (K, d, d) and b(z) : (K, d) of the outcomes in `span`."""
         return self.A[span], self.b[span]
+
+    def factors(self, span: slice) -> tuple[Floats, Floats, Floats]:
+        """L = I : (K, d, d), F : (K, d, d) and f : (K, d) with A(z) = L F and b(z) = L f."""
+        return np.broadcast_to(np.eye(self.dim), self.A[span].shape), self.A[span], self.b[span]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -59,6 +59,8 @@ def exchange_of(a: Algorithm, eta: float, m: Moments, upload_noise: float = 0.0)
         found = _linear(a, column[2], a.taking_part(N) / N)
     if found.rule is not None:
         raise ArgumentError(f"rule of {type(a).__name__} must be None for theory: a server's own function has no law")
+    if found.table is not None:
+        raise ArgumentError(f"table of {type(a).__name__} must be None for theory; got {found.table!r}")
     if upload_noise:
         if type(found.send) is not Exactly:
             raise ArgumentError(f"upload_noise must be 0 where messages are not sent exactly; got {upload_noise:g}")
