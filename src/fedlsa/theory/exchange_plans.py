@@ -182,7 +182,7 @@ class ExchangeSearch(Search):
 
         On grids that become finer.
         """
-        best = math.inf, 1.0, 1  # error, x, local steps
+        best: tuple[float, float, int] = math.inf, 1.0, 1  # error, x, local steps
 
         def tried(x: float, h: int) -> None:
             nonlocal best
