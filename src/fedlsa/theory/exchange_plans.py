@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
@@ -22,7 +23,7 @@ from .exchange_rounds import ExchangeRound, each_agent
 from .joint_laws import Moved, joint_limit, rounds_at
 from .problem_moments import Moments
 from .rounds import Groups
-from .search import LaterErrors, Method, MethodErrors, Search, with_steps
+from .search import Method, MethodErrors, Search, with_steps
 
 
 class ExchangeErrors(MethodErrors):
@@ -90,20 +91,20 @@ class ExchangeErrors(MethodErrors):
             more = moved.step.added(more, None)
         return math.inf
 
-    def follow(self, eta: float, H: int, T: int, target: float = math.inf) -> LaterErrors:
-        """Errors of a plan from its end on: every round up to 2 T + 16, and the limit."""
-        last = min(2 * T + 16, T + tuning.FOLLOWED_ROUNDS)
-        found = [e for t, e in zip(range(1, last + 1), self.each_round(eta, H), strict=False) if t >= T]
-        try:
-            with np.errstate(all="ignore"):
-                end, d = joint_limit(self.round_of(eta, H), self.start), len(self.start)
-            limit = float(np.trace(end.C[:d, :d]) + end.mean[:d] @ end.mean[:d])
-        except (PrecisionError, np.linalg.LinAlgError):
-            limit = math.inf
-        found.append(limit if math.isfinite(limit) else math.inf)
-        over = np.flatnonzero(np.array(found) > target)
-        lasts = not len(over) or over[-1] < len(found) - 1
-        return LaterErrors(found[0], max(found), T + (int(over[-1]) + 1 if len(over) else 0) if lasts else None)
+    def _curve(self, eta: float, H: int, rounds: NDArray[np.int64], limit: bool) -> Floats:
+        each = dict(zip(range(1, int(rounds[-1]) + 1), self.each_round(eta, H), strict=False))
+        found, end = [each[t] for t in rounds.tolist()], 0.0
+        if limit:
+            try:
+                with np.errstate(all="ignore"):
+                    law, d = joint_limit(self.round_of(eta, H), self.start), len(self.start)
+                end = float(np.trace(law.C[:d, :d]) + law.mean[:d] @ law.mean[:d])
+            except (PrecisionError, np.linalg.LinAlgError):
+                end = math.inf
+        return np.append(found, end if math.isfinite(end) else math.inf)
+
+    def _work(self, eta: float, H: int) -> float:
+        return 4 * self.round_of(eta, H).size ** 3
 
 
 class ExchangeSearch(Search):

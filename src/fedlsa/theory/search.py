@@ -105,7 +105,6 @@ class MethodErrors:
         return noiseless.modes_of(self.average[None], np.ones(1))
 
     def error(self, eta: float, H: int, T: int, limit: bool = False) -> float:
-        """The largest of the errors."""
         return float(self.errors(eta, H, T, limit).max())
 
     def _errors(self, eta: float, H: int, T: int, limit: bool = False) -> Floats:
@@ -145,14 +144,11 @@ class MethodErrors:
     def follow(self, eta: float, H: int, T: int, target: float = math.inf) -> LaterErrors:
         """Errors of a plan, and since when they stay within the target.
 
-        An error may cross a target by luck, where what is left of the start and the drift of the method cancel, and
-        exceed it a round later. So a plan is held to the exact curve beyond its end: every round up to 2 T + 16 (200
-        more at most) is looked at, then rounds 5% apart up to 8 T, as far as that takes no longer than the search, and
-        the limit.
+        An error may cross a target by luck, where what is left of the start and drift cancel, and exceed it a round
+        later. So a plan is held to the exact curve beyond its end: every round up to 2 T + 16 (200 more at most), then
+        rounds 5% apart up to 8 T, as far as that takes no longer than the search, and the limit.
         """
-        form, (K, d) = self._round(eta, H, self.method), self.x.shape
-        cost = {ServerRound: 1, noiseless.NoiselessMap: max(K * d * d, 5000)}.get(type(form), 4 * K * K * d**3)
-        most = T + max(4, int(tuning.MAX_FOLLOWING_WORK / cost))
+        most = T + max(4, int(tuning.MAX_FOLLOWING_WORK / self._work(eta, H)))
         near = np.arange(T, 1 + min(2 * T + 16, T + tuning.FOLLOWED_ROUNDS, most))
         ratio, times = tuning.FOLLOWED_RATIO, max(tuning.FOLLOWED_UNTIL * T / near[-1], 1)
         far = near[-1] * ratio ** np.arange(1, 1 + math.log(times) / math.log(ratio))
@@ -162,6 +158,11 @@ class MethodErrors:
         lasts = not len(over) or over[-1] < len(rounds) - 1
         since = int(rounds[over[-1] + 1 if len(over) else 0]) if lasts else None
         return LaterErrors(float(found[0]), float(found.max()), since)
+
+    def _work(self, eta: float, H: int) -> float:
+        """Multiplications of a round."""
+        form, (K, d) = self._round(eta, H, self.method), self.x.shape
+        return {ServerRound: 1, noiseless.NoiselessMap: max(K * d * d, 5000)}.get(type(form), 4 * K * K * d**3)
 
     # --- the part of it that is cheap at many step sizes at once --------------------------------------------------
 
