@@ -33,6 +33,9 @@ class Case:
 
 
 CASES = {}
+# what `make test` runs where all of them take long: one of each kind of matrix, noise, weights and chain
+CORE = ("jordan block", "singular site", "no noise", "one dimension", "weights from one to a millionth")
+CORE += ("shared tables and unequal weights", "absorbing chain")
 
 
 def case(make):

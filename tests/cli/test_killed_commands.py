@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
 import tiny
 from matplotlib.figure import Figure
+from tiers import mostly_long
 
 CHANGES = ("mkdir", "rmdir", "open", "write", "fsync", "fchmod", "fchown", "ftruncate", "replace", "rename", "link",
            "symlink", "unlink", "remove")  # fmt: skip
@@ -50,6 +51,7 @@ COMMANDS = {
     "explore, a copy": "explore --copy mine.py",
     "network result": "network result net --out out.json --model model.json",
 }
+LONG = {"simulate", "theory, netCDF", "plan", "fit value", "explore"}  # others write in the same ways
 OTHERWISE = {  # the same command with another wish
     "simulate": ("--rounds 2", "--rounds 3"), "simulate, a sweep": ("--rounds 2", "--rounds 3"),
     "plot": ("<d>", "<e>"), "theory": ("--rounds 3", "--rounds 4"), "theory, netCDF": ("--rounds 3", "--rounds 4"),
@@ -144,7 +146,7 @@ def test_every_command_that_writes_files_is_tried(commands):
     assert forced - {"reproduce", "network run"} == {name.partition(",")[0] for name in COMMANDS}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", mostly_long(COMMANDS, {*COMMANDS} - LONG))
 def test_a_command_that_is_killed_anywhere_is_given_again(name, given, quick, tmp_path, monkeypatch, capsys):
     first, command = tmp_path / "first", shlex.split(COMMANDS[name])
     put(given, first)
@@ -202,6 +204,7 @@ def test_force_gets_past_a_damaged_partial_file(quick, tmp_path, monkeypatch, ca
     assert sorted(p.name for p in tmp_path.glob("*sweep*")) == ["sweep.nc"]
 
 
+@pytest.mark.long
 def test_a_reproduction_that_is_killed_anywhere_is_given_again(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(tiny, "PAUSE", 0)
     monkeypatch.setattr(executor, "draw_charts", lambda *_, **__: Figure((0.5, 0.5)))

@@ -91,13 +91,13 @@ def run(parts, *more):
 checkpoints.go_on, checkpoints.FIRST_UPDATES = run, {"reference": 200.0}
 sys.exit(main())
 """
-OPTIONS = "simulate --agents 3 --states 10 --method scafflsa --seeds 1 --rounds 50 --engine reference --quiet --out"
+OPTIONS = "simulate --agents 3 --states 10 --method scafflsa --local-steps 10 --seeds 1 --rounds 50"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_stopped_goes_on_when_it_is_given_again(how, tmp_path, capsys):
     target = tmp_path / "run.nc"
-    options = [*OPTIONS.split(), str(target)]
+    options = [*OPTIONS.split(), "--engine", "reference", "--quiet", "--out", str(target)]
     with subprocess.Popen([sys.executable, "-c", STOPS, *options], stderr=subprocess.PIPE, text=True) as process:
         while not partial_file(target).exists() and process.poll() is None:
             time.sleep(0.01)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from own_steps import OwnStepsSCAFFLSA
 from server_momentum import MomentumSCAFFLSA
+from tiers import longer
 
 import fedlsa as fl
 from fedlsa.engine import cpu, cpu_tables, task_struct
@@ -167,8 +168,7 @@ def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkey
     assert wide.identical(run(problem, algorithm))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("d", [8, 140])
+@pytest.mark.parametrize(("d", "dtype"), [(8, "float64"), (140, "float64"), (8, "float32"), longer(140, "float32")])
 def test_features_alone_give_what_rows_of_differences_give(d, dtype, monkeypatch):
     """Episodes end here, so that nothing follows some states; 140 numbers are worked through in pieces."""
     g, S = np.random.default_rng(0), d + 4
@@ -210,6 +210,7 @@ def test_a_member_that_does_not_come_leaves_nobody_waiting(problem, monkeypatch)
     assert len(submitted) == 2
 
 
+@pytest.mark.long
 def test_a_run_that_diverges_and_one_whose_server_step_raises_end_alike_when_rounds_are_shared(problem, monkeypatch):
     class Raises(fl.FedLSA):
         @staticmethod

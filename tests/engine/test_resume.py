@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from own_steps import OwnStepsSCAFFLSA
 from server_momentum import MomentumFedLSA
+from tiers import longer
 
 import fedlsa as fl
 
@@ -73,7 +74,10 @@ CASES = {  # problem, method, sampling, further arguments
     "divergence before": (garnet, fl.FedLSA(1e120, 2), IID, {}),
     "divergence afterwards": (garnet, fl.FedLSA(1e30, 1), IID, {}),
 }  # fmt: skip
-ENGINES = [(engine, name) for engine in ("cpu", "reference") for name in CASES]
+ENGINES = [("cpu", name) for name in CASES] + [
+    ("reference", name) if name in ("SCAFFLSA, thinned", "momentum", "divergence before") else longer("reference", name)
+    for name in CASES
+]
 
 
 def arguments_of(name, engine):

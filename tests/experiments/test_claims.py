@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.stats
+from tiers import mostly_long
 
 from fedlsa.errors import ArgumentError
 from fedlsa.experiments import EXPERIMENTS, Experiment, Scale, Verdict, compute, linear_speedup, paper_curves, skipping
@@ -42,8 +43,9 @@ def numbers(held):
     return [k for k, v in held.items() if v.dtype.kind == "f"]
 
 
-# plans of Scaffnew at the smallest accuracies take ten seconds
-EACH = [pytest.param(name, marks=pytest.mark.long) if re.match("table.-scaffnew", name) else name for name in CLAIMS]
+# plans of Scaffnew at the smallest accuracies take ten seconds, all of these more than half a second
+LENGTHY = "table.-scaffnew|table1-.*-power|simulation-agrees-[^m]|markov-|speed-up-scaffnew|lower-bound-psi|printed-"
+EACH = mostly_long(CLAIMS, [name for name in CLAIMS if not re.match(LENGTHY, name)])
 
 
 def test_names_are_used_once():
@@ -101,7 +103,7 @@ def test_other_numbers_in_its_cells_turn_a_claim_round(name, look):
     pytest.fail("nothing that its cells may hold changes the verdict")
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", mostly_long(CHECKS, ["simulation-agrees-main"]))
 @pytest.mark.parametrize("ratio", [2.0, 0.5])
 def test_twice_or_half_the_variance_in_any_one_setting_is_found(name, ratio, look):
     claim, laws = CHECKS[name], {}

@@ -52,6 +52,7 @@ def test_a_cell_that_several_panels_share_is_computed_once(tmp_path, log):
     assert all(done == total for done, total in progress.groups.values())
 
 
+@pytest.mark.long
 def test_processes_beside_this_one_compute_the_same_bytes_each_cell_once(tmp_path):
     """Simulations stay here where they may need a device; the files do not show who has made them."""
     exact = QUICK.cell("exact", 2, True, method="scafflsa", step_size=0.1, local_steps=3, rounds=5, record=5)

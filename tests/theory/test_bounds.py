@@ -8,7 +8,8 @@ import warnings
 
 import numpy as np
 import pytest
-from gallery import CASES
+from gallery import CASES, CORE
+from tiers import mostly_long
 from twin import Twin, moved
 
 import fedlsa as fl
@@ -55,7 +56,8 @@ PROBLEMS = {
 }
 STEPS = (0.1, 0.01, 1e-4)
 LENGTHS = (1, 4, 60)
-every = pytest.mark.parametrize("name", PROBLEMS)
+KEPT = ("random 0", "weights", "noiseless at home", "noise at the solution alone", *CORE)
+every = pytest.mark.parametrize("name", mostly_long(PROBLEMS, KEPT))
 
 
 def starts(problem):

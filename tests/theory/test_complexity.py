@@ -8,7 +8,8 @@ import warnings
 
 import numpy as np
 import pytest
-from gallery import CASES
+from gallery import CASES, CORE
+from tiers import mostly_long
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, UnknownNameError
@@ -36,7 +37,7 @@ RANDOM = {f"random {seed}": well(seed, agents=1 + seed) for seed in range(3)}
 PROBLEMS = RANDOM | {name: make().problem for name, make in CASES.items()}
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", mostly_long(PROBLEMS, ("random 0", *CORE)))
 def test_every_complexity_satisfies_its_theorem(name):
     problem = PROBLEMS[name]
     if not fl.theory.constants(problem).L > 0:
@@ -136,7 +137,7 @@ def trajectories(seed, difference):
     return fl.problems.from_mdps(P, r, np.ones((2, 1)), np.eye(2), 0.3)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_long(range(3), [0]))
 @pytest.mark.parametrize(("difference", "epsilon"), [(0.0, 0.3), (0.0, 0.01), (0.01, 0.5), (0.001, 0.1)])
 def test_complexities_on_trajectories_satisfy_theorem_and_lemma(seed, difference, epsilon):
     problem = trajectories(seed, difference)

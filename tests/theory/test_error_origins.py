@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from gallery import CASES, shaken
+from gallery import CASES, CORE, shaken
 from tables import tiny
+from tiers import mostly_long
 from twin import Twin
 
 import fedlsa as fl
@@ -113,7 +114,7 @@ def test_the_limit_of_means_that_grow_is_infinite_drift():
     assert end.mse == end.drift == end.noise == np.inf
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_long(CASES, CORE))
 def test_parts_stay_parts_where_some_take_part_and_uploads_have_noise(name):
     case = CASES[name]()
     p, some = case.problem, {"participation": 0.5} if case.problem.n_agents > 1 else {}

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tables import tiny
+from tiers import longer
 
 import fedlsa as fl
 from fedlsa.theory import moments
@@ -103,14 +104,14 @@ def test_groups_of_identical_agents_change_nothing(a):
     "a",
     [
         fl.FedLSA(0.2, 3),
-        fl.FedLSA(0.2, 3, participants=2),
+        longer(fl.FedLSA(0.2, 3, participants=2)),
         fl.FedLSA(0.2, 3, average_after=4),
         fl.FedLSA(fl.PowerStep(0.4, 0.5), 3),
         fl.SCAFFLSA(0.2, 3),
         fl.SCAFFLSA(fl.PowerStep(0.4, 0.5), 3),
         fl.SCAFFLSA(0.2, 3, participants=2),
-        fl.Scaffnew(0.2, 0.3),
-        fl.Scaffnew(0.2, 0.3, participation=0.4),
+        longer(fl.Scaffnew(0.2, 0.3)),
+        longer(fl.Scaffnew(0.2, 0.3, participation=0.4)),
     ],
     ids=repr,
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from tiers import mostly_long
 
 import fedlsa as fl
 from fedlsa.algorithms import Exchange
@@ -248,10 +249,7 @@ def test_limits_on_the_joint_law_are_those_of_the_quick_routes(a):
     assert error < 1e-9
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "masked" else pytest.mark.long) for name in KINDS],
-)
+@pytest.mark.parametrize("name", mostly_long(KINDS, ["masked"]))
 def test_curves_end_in_the_limit_and_steps_beyond_the_edge_have_none(name):
     p = tiny(agents=3, seed=3, outcomes=3)
     of, options = KINDS[name]

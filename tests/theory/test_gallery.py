@@ -8,6 +8,7 @@ import pytest
 from gallery import CASES, Case
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import mostly_long
 from twin import Twin
 
 import fedlsa as fl
@@ -112,7 +113,7 @@ def test_iterations_of_scaffnew_are_those_of_the_twin(name):
     )
 
 
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize("name", mostly_long(SLOW, ["at the edge", "corridor"]))
 @pytest.mark.parametrize("i", [1, 2])
 def test_leaps_over_many_rounds_lead_where_single_rounds_do(name, i):
     problem, a = method(name, i)

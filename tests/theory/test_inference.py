@@ -8,14 +8,14 @@ import pytest
 from gallery import CASES
 from own_steps import OwnStepsFedLSA, OwnStepsSCAFFLSA
 from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
+from tiers import mostly_long
 from twin import Twin
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.theory import stationarity, tuning
 
-QUICK = ("one agent",)
-GALLERY = [pytest.param(n, marks=[] if n in QUICK else pytest.mark.long) for n in CASES if n != "seventeen dimensions"]
+GALLERY = mostly_long((n for n in CASES if n != "seventeen dimensions"), ["one agent"])
 UNEQUAL = {"step_factors": (1.0, 0.5, 1.3), "length_factors": (1.0, 2.0, 0.5)}
 OWN = [
     MomentumFedLSA(0.2, 3, momentum=0.4),

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tables import tiny
+from tiers import mostly_long
 
 import fedlsa as fl
 
@@ -149,9 +150,10 @@ HOSTILE = {
     "small steps": (tiny(2, 1, 2, 6), 1e-4, 0.01, 300),
     "unstable": (tiny(2, 1, 2, 12), 3.0, 0.3, 100),
 }
+QUICK = ("hardly ever communicating", "always communicating", "deterministic groups", "badly scaled", "noise in b")
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", mostly_long(HOSTILE, QUICK))
 def test_errors_keep_their_digits_however_far_they_fall(name):
     problem, eta, p, last = HOSTILE[name]
     a, ks, start = fl.Scaffnew(eta, p), [1, 20, last], problem.theta_star + 1

@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 import pytest
-from gallery import CASES
+from gallery import CASES, CORE
+from tiers import mostly_long
 from twin import Twin
 
 import fedlsa as fl
@@ -71,8 +72,17 @@ def settings(name, lengths=LENGTHS, steps=ETAS):
 
 
 SETTINGS = [(name, *given) for name in PROBLEMS for given in settings(name)]
-EQUAL = [name for name, p in PROBLEMS.items() if np.ptp(p.weights) == 0]
-each = pytest.mark.parametrize("name", [n for n in PROBLEMS if any(True for _ in settings(n))])
+FEW = [name for name in PROBLEMS if name not in CASES and not name.startswith("random")] + ["random 4", *CORE[:2]]
+
+
+def problems(names):
+    """Of these, `make test` runs those that were made for the lemmas, and a few more."""
+    names = list(names)
+    return pytest.mark.parametrize("name", mostly_long(names, [name for name in FEW if name in names]))
+
+
+equal = problems(name for name, p in PROBLEMS.items() if np.ptp(p.weights) == 0)
+each = problems(n for n in PROBLEMS if any(True for _ in settings(n)))
 
 
 def agents(problem):
@@ -272,7 +282,7 @@ def noise_of_a_round(problem, eta, H, kind):
     return eta**2 * H * (max(np.trace(S) for S in known.Sigma_omega) if kind == "nuclear" else known.Sigma_omega_norm)
 
 
-@pytest.mark.parametrize("name", EQUAL)
+@equal
 def test_fluctuations_of_scafflsa_from_round_to_round(name):
     """The lemma on the first round, lem:ineq-bounds-fluctuations and coro:analysis-noise-param, in nuclear norms"""
     problem = PROBLEMS[name]
@@ -318,7 +328,7 @@ def test_fluctuations_of_scafflsa_in_the_spectral_norm_exceed_the_printed_bounds
             assert d * 18 * eta / a > X + (d - 1) * Y  # the theorem, which is on the trace, holds
 
 
-@pytest.mark.parametrize("name", EQUAL)
+@equal
 def test_virtual_iterates_of_scafflsa(name):
     """thm:transient-without-noise, at the rate eta a H / 2 that its proof finds (1/4 is printed)"""
     problem = PROBLEMS[name]

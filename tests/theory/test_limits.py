@@ -7,6 +7,7 @@ import gallery
 import numpy as np
 import pytest
 from tables import round_of, skewed, tiny, turning
+from tiers import longer
 from twin import Twin
 
 import fedlsa as fl
@@ -18,7 +19,11 @@ from fedlsa.theory.nodes import Nodes
 from fedlsa.theory.problem_moments import merged
 
 SLOW = "seventeen dimensions"  # for the twin
-ALL = [pytest.param(case, a, id=f"{name}-{type(a).__name__}") for name, case, a in gallery.everything() if name != SLOW]
+ALL = [
+    pytest.param(case, a, id=f"{name}-{type(a).__name__}", marks=() if name in gallery.CORE else pytest.mark.long)
+    for name, case, a in gallery.everything()
+    if name != SLOW
+]
 CONTROLLED = [p for p in ALL if not isinstance(p.values[1], fl.FedLSA)]
 
 
@@ -150,7 +155,7 @@ def test_small_noise_keeps_its_digits(a):
     np.testing.assert_allclose(soft, 1e-12 * loud, rtol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["one dimension", "turning modes", "badly scaled"])
+@pytest.mark.parametrize("name", ["one dimension", longer("turning modes"), "badly scaled"])
 def test_the_stability_limit_is_that_of_the_slow_twin(name):
     problem = gallery.CASES[name]().problem
     for make in (lambda s: fl.FedLSA(s, 3), lambda s: fl.SCAFFLSA(s, 3), lambda s: fl.Scaffnew(s, 0.8)):
@@ -296,6 +301,7 @@ def test_limits_at_tiny_steps_are_those_of_a_round_that_keeps_u(preset, eta, H):
     assert off <= quick.error + slow.error <= 1e-8
 
 
+@pytest.mark.long
 def test_a_thousand_agents_at_a_tiny_step_have_a_limit():
     """Hundreds of them took minutes, a thousand were refused: the reduced coordinates were left for large gains."""
     problem = fl.problems.garnet(agents=1000, heterogeneous=True, preset="authors")

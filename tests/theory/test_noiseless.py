@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
+from tiers import longer, mostly_long
 
 import fedlsa as fl
 from fedlsa.theory import tuning
@@ -83,9 +84,7 @@ def test_errors_are_those_of_exact_second_moments(kind, method):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("agents", "dim", "engine"), [(12, 8, "cpu"), pytest.param(5, 40, "reference", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("agents", "dim", "engine"), [(12, 8, "cpu"), longer(5, 40, "reference")])
 def test_the_planned_run_lands_where_the_plan_says(kind, method, agents, dim, engine):
     problem, zero, epsilon = noiseless(kind, agents, dim), np.zeros(dim), 0.01
     plan = fl.plan(problem, epsilon=epsilon, method=method, theta_0=zero)
@@ -138,7 +137,7 @@ def test_second_moments_too_large_for_memory_are_refused_though_there_is_no_nois
         fl.theory.stationary(noiseless("rotating", 3, 200), fl.Scaffnew(0.1, 0.1))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_long(METHODS, ["fedlsa"]))
 def test_budgets_of_rounds_and_of_steps_are_planned_in_many_dimensions(method):
     problem = noiseless("symmetric", 12, 40)
     few, many = (fl.plan(problem, rounds=T, max_samples=20 * T, method=method) for T in (5, 20))
@@ -150,7 +149,7 @@ def test_budgets_of_rounds_and_of_steps_are_planned_in_many_dimensions(method):
     assert large.samples == 1_000
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_long(METHODS, ["fedlsa"]))
 def test_no_choice_on_a_grid_needs_fewer_communications(method):
     problem, epsilon, most = noiseless("rotating", 5, 8), 0.01, 100
     plan = fl.plan(problem, epsilon=epsilon, max_samples=most, method=method, theta_0=problem.theta_star + 1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from own_steps import OwnStepsFedLSA, OwnStepsSCAFFLSA
 from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
+from tiers import mostly_long
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
@@ -41,7 +42,7 @@ def test_a_plan_reaches_its_accuracy_and_one_round_fewer_does_not(two_worlds, pl
     assert plan.bytes == 2 * 8 * two_worlds.dim * plan.uploads
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_long(METHODS, METHODS[:2]))
 def test_no_choice_on_a_grid_needs_fewer_communications(two_worlds, method):
     epsilon = 0.2
     plan = fl.plan(two_worlds, epsilon=epsilon, method=method, max_samples=20_000)
@@ -98,7 +99,7 @@ def many_dimensions() -> fl.Problem:
     return fl.problems.regression(sites, ridge=1.0)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_long(METHODS, METHODS[2:]))
 def test_a_plan_in_many_dimensions_comes_from_a_theorem_and_says_so(many_dimensions, method):
     problem = many_dimensions
     epsilon = 0.3 * float(np.linalg.norm(problem.theta_star))
@@ -216,7 +217,7 @@ LASTING = ["turning modes", "no noise", "tiny noise", "unstable site", "one dime
 LASTING += ["jordan block", "corridor"]
 
 
-@pytest.mark.parametrize("method", [*METHODS[:2], pytest.param("scaffnew", marks=pytest.mark.long)])
+@pytest.mark.parametrize("method", mostly_long(METHODS, METHODS[:2]))
 @pytest.mark.parametrize("name", LASTING)
 def test_the_accuracy_of_a_plan_lasts_on_problems_that_break_things(name, method):
     """Held to the exact curve beyond the plan, every round of it, and to the limit; one method in three coarsely."""
@@ -311,7 +312,7 @@ def test_an_instance_keeps_its_own_settings_in_plans_and_trade_offs(monkeypatch)
 OWN_METHODS = [MomentumSCAFFLSA(0.1, 1), MomentumFedLSA(0.1, 1), OwnStepsSCAFFLSA(0.1, 1), OwnStepsFedLSA(0.1, 1)]
 
 
-@pytest.mark.parametrize("given", OWN_METHODS, ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize("given", mostly_long(OWN_METHODS, OWN_METHODS[1:3]), ids=lambda a: type(a).__name__)
 def test_servers_that_remember_and_agents_with_steps_of_their_own_are_planned(given):
     problem = fl.problems.ring(agents=3, noise=0.3)
     plan = fl.plan(problem, 0.5, method=given)

@@ -3,6 +3,7 @@
 import gallery
 import numpy as np
 import pytest
+from tiers import mostly_long
 
 import fedlsa as fl
 
@@ -100,7 +101,7 @@ def check(seed, method, steps, ratio):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("seed", [1, 28, pytest.param(33, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", mostly_long([1, 28, 33], [1]))
 def test_no_plan_is_beaten_by_a_coarse_search(seed, method):
     check(seed, method, steps=10, ratio=3.0)
 

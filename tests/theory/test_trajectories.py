@@ -6,6 +6,7 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
+from tiers import mostly_long
 
 import fedlsa as fl
 from fedlsa.theory import moments, tuning
@@ -169,7 +170,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("eta", [0.3, 1e-5, 1e-13])
+@pytest.mark.parametrize("eta", mostly_long([0.3, 1e-5, 1e-13], [1e-13]))
 @pytest.mark.parametrize("a", [fl.FedLSA, fl.SCAFFLSA, fl.Scaffnew], ids=lambda a: a.__name__)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_moments_keep_their_digits(name, a, eta):
@@ -270,7 +271,7 @@ def test_scaffnew_that_always_communicates_is_scafflsa_with_one_update(thin):
     [fl.FedLSA(0.5, 5), fl.SCAFFLSA(0.5, 5), fl.Scaffnew(0.5, 0.3), fl.SCAFFLSA(fl.PowerStep(0.8, 0.5), 5)],
     ids=repr,
 )
-@pytest.mark.parametrize("agents", [1, 2])
+@pytest.mark.parametrize("agents", mostly_long([1, 2], [2]))
 def test_simulation_agrees_with_the_mean_and_the_error(agents, a, thin):
     seeds = 500 if isinstance(a, fl.Scaffnew) else 3000  # rounds of random length are slow to simulate
     record, sampling = [0, 1, 4, 9], fl.Markov(thin=thin)
@@ -310,7 +311,7 @@ def test_thinned_so_long_that_chains_forget_trajectories_are_independent_draws(a
 
 
 @pytest.mark.parametrize("start", [False, True], ids=["stationary", "from states"])
-@pytest.mark.parametrize("stay", [0.0, 0.7, 0.99])
+@pytest.mark.parametrize("stay", mostly_long([0.0, 0.7, 0.99], [0.7]))
 @pytest.mark.parametrize(("seed", "agents", "states"), [(0, 3, 3), (1, 4, 2)])
 def test_the_error_of_the_closure_is_within_its_estimate(seed, agents, states, stay, start, monkeypatch):
     p = chains(seed, agents, states, stay, weights=np.arange(1.0, agents + 1))
