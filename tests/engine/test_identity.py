@@ -168,7 +168,9 @@ def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkey
     assert wide.identical(run(problem, algorithm))
 
 
-@pytest.mark.parametrize(("d", "dtype"), [(8, "float64"), (140, "float64"), (8, "float32"), longer(140, "float32")])
+@pytest.mark.parametrize(
+    ("d", "dtype"), [(8, "float64"), longer(140, "float64"), (8, "float32"), longer(140, "float32")]
+)
 def test_features_alone_give_what_rows_of_differences_give(d, dtype, monkeypatch):
     """Episodes end here, so that nothing follows some states; 140 numbers are worked through in pieces."""
     g, S = np.random.default_rng(0), d + 4

@@ -26,6 +26,7 @@ def test_the_run_is_that_of_simulate_and_copies_do_not_depend_on_company(a):
     )
 
 
+@pytest.mark.long
 def test_observations_of_any_kind_are_those_of_simulate():
     dense = fl.problems.from_observations(
         [([0.5, 0.5], np.eye(2) + k * np.array([[[0.1]], [[-0.1]]]), np.ones((2, 2)) * k) for k in (1, 2)]

@@ -2,6 +2,7 @@
 
 import pytest
 from memory_world import MemoryWorld
+from tiers import longer
 
 import fedlsa as fl
 from fedlsa.fitting.run_plan import FRAMING
@@ -25,8 +26,7 @@ def taken(world, name="trial", **options):
     return result["settings"], result["averages"], sum(down + up for _, down, _, up in traffic)
 
 
-@pytest.mark.parametrize("share", [False, True])
-@pytest.mark.parametrize("epsilon", [None, 0.05])
+@pytest.mark.parametrize(("share", "epsilon"), [(True, None), longer(False, None), longer(True, 0.05), (False, 0.05)])
 def test_a_fit_names_the_settings_the_rounds_and_the_bytes_of_the_run_that_the_network_makes(tmp_path, share, epsilon):
     world = MemoryWorld(tmp_path, task=TASK, share_moments=share, **DEFAULT)
     found = fitted(world, epsilon=epsilon, local="means", share_moments=share)
@@ -37,7 +37,7 @@ def test_a_fit_names_the_settings_the_rounds_and_the_bytes_of_the_run_that_the_n
     assert 0 <= size - found.plan.bytes <= 2 * found.plan.uploads * FRAMING
 
 
-@pytest.mark.parametrize(("method", "share"), [("scaffnew", False), ("scaffnew", True), ("fedlsa", True)])
+@pytest.mark.parametrize(("method", "share"), [("scaffnew", False), longer("scaffnew", True), longer("fedlsa", True)])
 def test_a_fit_plans_the_rounds_of_every_method(tmp_path, method, share):
     world = MemoryWorld(tmp_path, task=TASK, share_moments=share, **DEFAULT)
     found = fitted(world, epsilon=0.05, local="means", method=method, share_moments=share)
@@ -53,8 +53,9 @@ def test_a_ridge_is_planned_as_sites_have_it(tmp_path):
     assert (rounds, settings["local_steps"]) == (found.plan.rounds, found.plan.algorithm.local_steps)
 
 
-@pytest.mark.parametrize("local", ["rows", "means"])
-@pytest.mark.parametrize("epsilon", [None, 0.3])
+@pytest.mark.parametrize(
+    ("local", "epsilon"), [("means", None), longer("rows", None), longer("means", 0.3), ("rows", 0.3)]
+)
 def test_the_network_takes_the_settings_of_a_fit_by_hand(tmp_path, local, epsilon):
     world = MemoryWorld(tmp_path, task=TASK, **DEFAULT)
     found = fitted(world, epsilon=epsilon, local=local, share_moments=True)  # by three numbers steps are small anyway

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from gallery import uncentred
+from tiers import longer
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, MessageError, SiteDataError
@@ -95,8 +96,8 @@ def exact_error(p, run):
     return exact(p, run)[0]
 
 
-@pytest.mark.parametrize("method", ["scafflsa", "scaffnew"])
-@pytest.mark.parametrize("relative", [0.15, 0.02])
+@pytest.mark.parametrize("method", ["scafflsa", longer("scaffnew")])
+@pytest.mark.parametrize("relative", [longer(0.15), 0.02])
 def test_exact_theory_says_that_planned_runs_reach_epsilon_and_stay_there_once_they_may_stop(method, relative):
     for p in PROBLEMS[:4] + PROBLEMS[8:12]:
         run = planned(p, method, relative)

@@ -11,6 +11,7 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import chisquare, kstest, norm
+from tiers import longer
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError
 from fedlsa.network.protocol.ring import Coding, encode
@@ -45,7 +46,9 @@ def chi_square(draws, variance):
     return chisquare([*counts, len(draws) - counts.sum()], [*(prob[common] * len(draws)), rest * len(draws)]).pvalue
 
 
-@pytest.mark.parametrize("variance", [Fraction(1, 20), Fraction(1, 3), 1, Fraction(7, 2), 10, Fraction(1000, 7)])
+@pytest.mark.parametrize(
+    "variance", [Fraction(1, 20), longer(Fraction(1, 3)), 1, longer(Fraction(7, 2)), longer(10), Fraction(1000, 7)]
+)
 def test_small_variances_have_the_exact_probabilities(variance):
     draws = discrete_gaussian(variance, 20_000, random.Random(3).randrange)
     assert chi_square(draws, variance) > 1e-3

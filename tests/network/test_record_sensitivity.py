@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tiers import longer
 
 from fedlsa.engine.local import ClippedMeans, Rows, alias_slots
 from fedlsa.engine.random import OBSERVATION, choose, words
@@ -59,7 +60,7 @@ class Pair:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["rows", "means"])
 @pytest.mark.parametrize("ridge", [0.0, 0.5, 10.0])
-@pytest.mark.parametrize("eta", [0.003, 0.1])
+@pytest.mark.parametrize("eta", [longer(0.003), 0.1])
 def test_no_pair_of_neighbours_is_further_apart_than_the_bound(eta, ridge, whole):
     rng = np.random.default_rng(0)
     found = []

@@ -12,6 +12,7 @@ import pytest
 from memory_world import ETA, D, H, MemoryWorld, by_hand
 from msgspec.structs import replace
 from stores import change
+from tiers import longer, mostly_long
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError
@@ -45,8 +46,8 @@ def events(run, kind):
     return [event for _, event in run.events() if event["event"] == kind]
 
 
-@pytest.mark.parametrize("aggregation", ["secure", "plain"])
-@pytest.mark.parametrize("method", [fl.FedLSA(ETA, H), fl.SCAFFLSA(ETA, H), fl.Scaffnew(ETA, 1 / H)], ids=repr)
+@pytest.mark.parametrize("aggregation", ["secure", longer("plain")])
+@pytest.mark.parametrize("method", [longer(fl.FedLSA(ETA, H)), fl.SCAFFLSA(ETA, H), fl.Scaffnew(ETA, 1 / H)], ids=repr)
 def test_a_run_on_means_is_the_simulation_and_every_site_is_told(tmp_path, method, aggregation):
     world = MemoryWorld(tmp_path, least_sites=3 if aggregation == "secure" else 1)
     name = type(method).__name__.lower()
@@ -81,7 +82,7 @@ def test_a_run_on_rows_has_the_error_that_exact_theory_gives_it(tmp_path, monkey
     assert abs(np.mean(errors) - float(exact["mse"].values[-1])) <= 4.5 * error
 
 
-@pytest.mark.parametrize("answers", [1, 6, 9, 13, 16, 19])
+@pytest.mark.parametrize("answers", mostly_long([1, 6, 9, 13, 16, 19], [9, 16]))
 def test_a_coordinator_that_dies_after_any_answer_goes_on_to_the_same_bits(world, answers):
     run, count = world.start(**by_hand(2)), 0
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from memory_world import MemoryWorld, write_csv
 from msgspec.structs import replace
+from tiers import longer, mostly_long
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, NetworkError
@@ -64,7 +65,7 @@ def assert_same_fit(found, fit):
     assert found.covariance_kind == fit.covariance_kind
 
 
-@pytest.mark.parametrize("weight", ["samples", pytest.param("sites", marks=pytest.mark.long)])
+@pytest.mark.parametrize("weight", ["samples", longer("sites")])
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
 def test_a_run_between_sites_has_the_standard_errors_of_all_rows(tmp_path, task, weight):
     world = UnevenWorld(tmp_path, task, share_scores=True)
@@ -150,7 +151,7 @@ def test_sites_with_a_privacy_budget_share_no_exact_scores(tmp_path):
     assert np.isnan(world.model(noise=0.5, clip=1.0).standard_error).all()
 
 
-@pytest.mark.parametrize("answers", range(16, 34, 4))
+@pytest.mark.parametrize("answers", mostly_long(range(16, 34, 4), [20, 28]))
 def test_a_coordinator_that_dies_among_the_last_sums_goes_on_to_the_same_bits(tmp_path, answers):
     world, count = UnevenWorld(tmp_path, share_scores=True), 0
     run = world.start(step_size=0.05, local_steps=20, rounds=2, local="means")

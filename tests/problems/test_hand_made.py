@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tiers import mostly_long
 
 import fedlsa as fl
 from fedlsa.errors import FedLSAError
@@ -80,7 +81,7 @@ def test_public_functions_take_every_problem_or_refuse_it_by_name(function):
     assert taken >= 4
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", mostly_long(PROBLEMS, list(PROBLEMS)[::3]))
 def test_runs_of_every_problem_are_drawn_saved_and_made_again(name, tmp_path):
     problem = PROBLEMS[name]
     how = {"rounds": 3, "seeds": 2, "engine": "reference"}

@@ -21,7 +21,7 @@ def parts(problem, a, rounds=3, away=1.0, record=200):
 
 
 @pytest.mark.parametrize("i", range(3))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_long(CASES, CORE))
 def test_parts_are_shares_of_what_the_twin_has_from_the_solution_and_from_the_start(name, i):
     case = CASES[name]()
     a, problem = case.methods()[i], case.problem

@@ -175,7 +175,7 @@ def test_stationary_limit_by_solving_equals_the_limit_by_iterating(a):
     np.testing.assert_allclose(limit.bias, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("a", [fl.FedLSA(0.1, 3), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.3)], ids=repr)
+@pytest.mark.parametrize("a", [fl.FedLSA(0.1, 3), fl.SCAFFLSA(0.1, 3), longer(fl.Scaffnew(0.1, 0.3))], ids=repr)
 def test_second_moments_converge_below_the_stability_limit_and_not_above(a):
     p = tiny(2, 2, 3, 13)
     edge = fl.theory.stability_limit(p, a)

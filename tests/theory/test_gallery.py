@@ -69,7 +69,7 @@ def agree(got, want, limit=0.0) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize(("name", "i"), EVERYTHING)
+@pytest.mark.parametrize(("name", "i"), mostly_long(EVERYTHING, [(n, i) for n, i in EVERYTHING if n not in SLOW]))
 def test_every_route_gives_the_moments_of_the_twin(name, i, route):
     problem, a = method(name, i)
     limit = (

@@ -83,7 +83,7 @@ def test_errors_are_those_of_exact_second_moments(kind, method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_long(KINDS, ["rotating"]))
 @pytest.mark.parametrize(("agents", "dim", "engine"), [(12, 8, "cpu"), longer(5, 40, "reference")])
 def test_the_planned_run_lands_where_the_plan_says(kind, method, agents, dim, engine):
     problem, zero, epsilon = noiseless(kind, agents, dim), np.zeros(dim), 0.01

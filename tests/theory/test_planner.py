@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from own_steps import OwnStepsFedLSA, OwnStepsSCAFFLSA
 from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
-from tiers import mostly_long
+from tiers import longer, mostly_long
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
@@ -31,7 +31,7 @@ def planned(two_worlds):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("epsilon", [0.5, 0.1])
+@pytest.mark.parametrize("epsilon", [0.5, longer(0.1)])
 def test_a_plan_reaches_its_accuracy_and_one_round_fewer_does_not(two_worlds, planned, method, epsilon):
     plan = planned(epsilon, method)
     curve = fl.theory.exact(two_worlds, plan.algorithm, rounds=plan.rounds, record=[plan.rounds - 1, plan.rounds])

@@ -265,7 +265,7 @@ def test_scaffnew_that_always_communicates_is_scafflsa_with_one_update(thin):
         np.testing.assert_allclose(new[name], one[name], rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.parametrize("thin", [1, 2])
+@pytest.mark.parametrize("thin", mostly_long([1, 2], [2]))
 @pytest.mark.parametrize(
     "a",
     [fl.FedLSA(0.5, 5), fl.SCAFFLSA(0.5, 5), fl.Scaffnew(0.5, 0.3), fl.SCAFFLSA(fl.PowerStep(0.8, 0.5), 5)],
@@ -312,7 +312,7 @@ def test_thinned_so_long_that_chains_forget_trajectories_are_independent_draws(a
 
 @pytest.mark.parametrize("start", [False, True], ids=["stationary", "from states"])
 @pytest.mark.parametrize("stay", mostly_long([0.0, 0.7, 0.99], [0.7]))
-@pytest.mark.parametrize(("seed", "agents", "states"), [(0, 3, 3), (1, 4, 2)])
+@pytest.mark.parametrize(("seed", "agents", "states"), mostly_long([(0, 3, 3), (1, 4, 2)], [(1, 4, 2)]))
 def test_the_error_of_the_closure_is_within_its_estimate(seed, agents, states, stay, start, monkeypatch):
     p = chains(seed, agents, states, stay, weights=np.arange(1.0, agents + 1))
     sampling = fl.Markov(start=(0,) * agents if start else None)
