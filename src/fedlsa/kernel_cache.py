@@ -19,7 +19,7 @@ from numba.core import serialize
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 # of the engine: every file with functions that cached functions of other files call
-CALLED = ("random.py", "task_struct.py", "vectors.py", "cuda/gpu_steps.py", "cuda/gpu_threads.py")
+CALLED = ("random.py", "task_struct.py", "vectors.py", "exchange_kernel.py", "cuda/gpu_steps.py", "cuda/gpu_threads.py")
 
 
 @functools.cache

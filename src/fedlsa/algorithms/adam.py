@@ -1,8 +1,7 @@
 """A server that scales each coordinate by how much it moves: Adam."""
 
 from dataclasses import dataclass
-
-import numpy as np
+from math import sqrt
 
 from ..checks import Floats
 from ..value_objects import number
@@ -12,10 +11,10 @@ from .methods import ServerRule
 def adam_step(server: Floats, means: Floats, t: int, parameters: Floats) -> None:
     """theta, first and second moment : the rows of server; Numba compiles it."""
     size, beta_1, beta_2, floor = parameters
-    theta, first, second = server[0], server[1], server[2]
-    first[:] = beta_1 * first + (1 - beta_1) * means[0]
-    second[:] = beta_2 * second + (1 - beta_2) * means[0] ** 2
-    theta += size * first / (np.sqrt(second) + floor)
+    for i in range(server.shape[1]):  # number by number: what a GPU compiles too
+        server[1, i] = beta_1 * server[1, i] + (1 - beta_1) * means[0, i]
+        server[2, i] = beta_2 * server[2, i] + (1 - beta_2) * means[0, i] ** 2
+        server[0, i] += size * server[1, i] / (sqrt(server[2, i]) + floor)
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,20 +9,21 @@ from .methods import ServerRule
 
 def anderson_step(server: Floats, means: Floats, t: int, parameters: Floats) -> None:
     """theta, then points and changes of the last two rounds : the rows of server; Numba compiles it."""
-    change, point = means[0].copy(), server[0] + means[0]
-    a, b = change - server[2], server[2] - server[4]  # how the change changed
-    if t < 3 or parameters[0] < 2:
-        b[:] = 0.0
-    aa, ab, bb = (a * a).sum(), (a * b).sum(), (b * b).sum()
+    aa, ab, bb, x, y, u, v = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(server.shape[1]):  # number by number: what a GPU compiles too
+        a, b = means[0, i] - server[2, i], server[2, i] - server[4, i]  # how the change changed
+        if t < 3 or parameters[0] < 2:
+            b = 0.0
+        aa, ab, bb, x, y = aa + a * a, ab + a * b, bb + b * b, x + a * means[0, i], y + b * means[0, i]
     ridge = parameters[1] * (aa + bb)
     det = (aa + ridge) * (bb + ridge) - ab * ab
-    server[0] = point
     if t > 1 and det > 0:
-        x, y = (a * change).sum(), (b * change).sum()
-        server[0] -= ((bb + ridge) * x - ab * y) / det * (point - server[1])
-        server[0] -= ((aa + ridge) * y - ab * x) / det * (server[1] - server[3])
-    server[3], server[4] = server[1], server[2]
-    server[1], server[2] = point, change
+        u, v = ((bb + ridge) * x - ab * y) / det, ((aa + ridge) * y - ab * x) / det
+    for i in range(server.shape[1]):
+        point = server[0, i] + means[0, i]
+        server[0, i] = point - u * (point - server[1, i]) - v * (server[1, i] - server[3, i])
+        server[3, i], server[4, i] = server[1, i], server[2, i]
+        server[1, i], server[2, i] = point, means[0, i]
 
 
 @dataclass(frozen=True, repr=False)

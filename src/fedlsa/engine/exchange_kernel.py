@@ -345,9 +345,9 @@ def go_local(z, layout, rounds, runs, r, s, first, step):
 
 
 @register_jitable
-def average(z, layout, rounds, runs, r, s, first, step):
+def average(layout, rounds, runs, r, s, first, step):
     """The means of what arrives."""
-    shared, own, k, at = runs.shared[r], runs.own[r], layout.server, OF_AGENTS + len(z.table) * (1 + layout.starts)
+    shared, own, k, at = runs.shared[r], runs.own[r], layout.server, OF_AGENTS + runs.own.shape[1] * (1 + layout.starts)
     numbers, sent = rounds.numbers[rounds.table[r % len(rounds.table), s]], layout.agent + 3 + layout.messages
     for j in range(layout.means):
         message = sent + layout.of_mean[j]
@@ -361,7 +361,7 @@ def average(z, layout, rounds, runs, r, s, first, step):
 
 
 @register_jitable
-def find_next(z, layout, rounds, runs, r, s, first, step):
+def find_next(layout, rounds, runs, r, s, first, step):
     """The next vectors of agents, and of the server, which still needs those of now."""
     shared, k, m, then = runs.shared[r], layout.server, layout.agent, layout.starts + 1 + layout.messages
     numbers, room = rounds.numbers[rounds.table[r % len(rounds.table), s]], m + 3 + 2 * layout.messages + NEXT
@@ -377,7 +377,7 @@ def find_next(z, layout, rounds, runs, r, s, first, step):
 
 
 @register_jitable
-def move_on(z, layout, rounds, runs, r, s, first, step):
+def move_on(layout, rounds, runs, r, s, first, step):
     """The next vectors of the server are those of now."""
     shared, k = runs.shared[r], layout.server
     for i in range(first, shared.shape[1], step):
@@ -386,7 +386,7 @@ def move_on(z, layout, rounds, runs, r, s, first, step):
 
 
 @register_jitable
-def end_round(z, layout, rounds, runs, r, s):
+def end_round(layout, rounds, runs, r, s):
     """Projection, running mean, what is recorded; as `reference.settle`."""
     theta, running, norm, t = runs.shared[r, 0], runs.running[r], 0.0, rounds.first + s + 1
     for x in theta:
@@ -414,10 +414,10 @@ def run_all(z, layout, rounds, runs):
     """The next rounds of all runs, one after the other."""
     for r in range(len(runs.seeds)):
         for s in range(rounds.table.shape[1]):
-            place = z, layout, rounds, runs, r, s
-            find_residuals(*place, 0, 1)
-            average_residuals(*place, 0, 1)
-            go_local(*place, 0, 1)
+            place = layout, rounds, runs, r, s
+            find_residuals(z, *place, 0, 1)
+            average_residuals(z, *place, 0, 1)
+            go_local(z, *place, 0, 1)
             average(*place, 0, 1)
             find_next(*place, 0, 1)
             move_on(*place, 0, 1)

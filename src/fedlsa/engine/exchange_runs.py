@@ -110,12 +110,14 @@ class ExchangeTask:
     """Some seeds of a job; `advance` does the next segment of rounds."""
 
     most_members = 1  # threads that share its rounds
+    segment = SEGMENT_UPDATES
+    rule = 0  # its address
 
     def __init__(self, job: Job, tables: Observations, numbers: RoundNumbers) -> None:
         p, start, R, layout = job.problem, job.start, len(job.seeds), numbers.layout
         self.job, self.tables, self.numbers, self.done = job, tables, numbers, start.first
         self.own_rounds = job.algorithm.random_lengths or job.participants < p.n_agents
-        N, d, k, rule = p.n_agents, p.dim, layout.server, numbers.exchange.rule
+        N, d, k = p.n_agents, p.dim, layout.server
         shared = np.zeros((R, 2 * k + layout.means + 1, d))
         own = np.zeros((R, N, 2 * layout.agent + 2 * layout.messages + 5, d))
         shared[:, 0], shared[:, 1:k], own[:, :, 0] = start.theta, start.memory[:, : k - 1], start.control_variates
@@ -138,7 +140,6 @@ class ExchangeTask:
         )
         if 0 in job.recorded[:1]:
             self.runs.theta[:, 0], self.runs.records[:] = start.theta, 1
-        self.rule = 0 if rule is None else compiled_rule(rule).address
         work = job.updates_per_round + 4 * N * R
         self.work = work * (d * d if isinstance(p.observations, Dense) else d)
 
@@ -154,6 +155,8 @@ class ExchangeTask:
 
     def prepare(self, addresses: dict[str, int]) -> None:
         """Compile what it needs."""
+        if self.numbers.exchange.rule is not None:
+            self.rule = compiled_rule(self.numbers.exchange.rule).address
         if not run_all.signatures:
             run_all.compile(tuple(map(typeof, (self.tables, self.numbers.layout, self._next_rounds(1), self.runs))))
 
@@ -179,12 +182,15 @@ class ExchangeTask:
             rule=self.rule,
         )
 
+    def _run(self, rounds: Rounds) -> None:
+        run_all(self.tables, self.numbers.layout, rounds, self.runs)
+
     def advance(self) -> None:
         """Do the next segment of rounds."""
         job, each = self.job, self.job.problem.n_agents * (len(self.job.seeds) if self.own_rounds else 1)
-        most = min(SEGMENT_UPDATES / self.work, SEGMENT_ROUNDS / each, SEGMENT_ROUNDS / self.numbers.size)
+        most = min(self.segment / self.work, SEGMENT_ROUNDS / each, SEGMENT_ROUNDS / self.numbers.size)
         rounds = int(max(1, min(job.rounds - self.done, most)))
-        run_all(self.tables, self.numbers.layout, self._next_rounds(rounds), self.runs)
+        self._run(self._next_rounds(rounds))
         failed = self.runs.failed
         if failed.any():
             what = "an exception in compiled code: engine='reference' says which"

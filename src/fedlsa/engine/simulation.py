@@ -59,7 +59,7 @@ def simulate(
     progress : True for a bar, or a function of (updates done, updates in all).
 
     Returns a dataset over (seed, rounds) with squared_error, theta, communications, uploads, samples and diverged_at;
-    of a method that declares an exchange also bytes. Such methods run in float64, on the processor.
+    of a method that declares an exchange also bytes. Such methods run in float64.
     The same arguments give the same bits for any number of threads; its attributes say how to make it again.
 
     >>> p = fl.problems.garnet(agents=4, seed=1)

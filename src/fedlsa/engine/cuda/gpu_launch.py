@@ -19,6 +19,7 @@ from ...algorithms import Algorithm
 from ...errors import ArgumentError
 from ...problems import Dense, Problem
 from ...sampling import Markov
+from ..exchange_runs import RoundNumbers, observations_of
 from ..hooks import parameters, refuse_raising
 from ..jobs import Integers, Job, JobOutcome, RunState
 from ..outcome_tables import OutcomeTables, chain_positions, chain_states
@@ -26,6 +27,7 @@ from ..progress import Progress, notice
 from ..random import OBSERVATION, block
 from ..schedule import Schedule, schedule
 from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, device_tables, kind_of, rounds_vary
+from .gpu_exchange import GpuExchangeTask
 from .gpu_kernel import build
 from .gpu_threads import SIMULATED, device
 
@@ -167,10 +169,8 @@ class Group:
         shape = len(self.blocks) * kind.parts, kind.threads
         if SIMULATED:  # all blocks of a seed as one
             shape = len(self.blocks), kind.parts * kind.threads
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"(?s).*Grid size")  # few blocks are what was asked for
-            launch = self.kernel[(*shape, self.stream, memory)]
-            launch(blocks, self.tables, self.state, varying, self.parameters, t0 + rounds, kind.parts)
+        launch = self.kernel[(*shape, self.stream, memory)]
+        launch(blocks, self.tables, self.state, varying, self.parameters, t0 + rounds, kind.parts)
         self.done += rounds
         if rounds:
             for i, (job, _) in enumerate(self.members):
@@ -274,20 +274,26 @@ def _free() -> int:
 def _bytes(job: Job) -> tuple[int, int]:
     """About how many bytes a job's tables and its state take on the device."""
     p, size = job.problem, np.dtype(job.dtype).itemsize
-    kind = kind_of(job)
-    D = kind.E * kind.L
+    D, vectors = p.dim, 1
+    if job.exchange is None:
+        kind = kind_of(job)
+        D = kind.E * kind.L
+    else:
+        vectors = 2 * len(job.exchange.vectors)
     outcomes, rows = len(job.outcomes.order), len(job.outcomes.slots)
     tables = outcomes * (8 + size) + 8 * rows + 20 * p.n_agents
     tables += (
         outcomes * D * (D + 1) * size if isinstance(p.observations, Dense) else len(p.observations.rows) * D * size
     )
-    return tables, len(job.seeds) * (p.n_agents * (8 * D + 12) + len(job.recorded) * 8 * D)
+    return tables, len(job.seeds) * (p.n_agents * (8 * D * vectors + 12) + len(job.recorded) * 8 * D)
 
 
 def parts(jobs: list[Job]) -> list[list[Job]]:
     """The jobs in their order, in parts that fit into the memory that is free; what cannot be run is an error."""
     for job in jobs:
-        if job.problem.dim > MOST_DIMENSIONS:
+        if job.exchange is not None:
+            refuse_raising("rule", type(job.algorithm), job.exchange.rule)
+        elif job.problem.dim > MOST_DIMENSIONS:
             raise ArgumentError(f"dim must be at most {MOST_DIMENSIONS} with engine='cuda'; got {job.problem.dim}")
         refuse_raising("server_step", type(job.algorithm), job.algorithm.server_step)
         if job.sampling.order is not None:
@@ -304,7 +310,7 @@ def parts(jobs: list[Job]) -> list[list[Job]]:
                 f"{(state + tables) / 2**30:.2g} GB ({len(job.seeds)} seeds, {job.problem.n_agents} agents): "
                 "use fewer seeds"
             )
-        if used + size > free:
+        if out[-1] and (used + size > free or job.exchange is not None or out[-1][-1].exchange is not None):
             out.append([])
             used, laid_out, size = 0, set(), state + tables
         out[-1].append(job)
@@ -320,10 +326,12 @@ def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     """
     total, done = sum(job.updates for job in jobs), 0.0
     out: list[JobOutcome] = []
-    with ONE_CALL:
+    with ONE_CALL, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s).*Grid size")  # few blocks are what was asked for
         last.__init__()  # type: ignore[misc]
         for part in parts(jobs):
-            out += _run_at_once(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
+            run = _run_at_once if part[0].exchange is None else _run_exchange
+            out += run(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
             done += sum(job.updates for job in part)
     return out
 
@@ -334,6 +342,18 @@ def timed(phase: str) -> Iterator[None]:
     clock = time.perf_counter()
     yield
     setattr(last, phase, getattr(last, phase) + time.perf_counter() - clock)
+
+
+def _run_exchange(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:
+    job = jobs[0]  # there is no other
+    task = GpuExchangeTask(job, observations_of(job), RoundNumbers(job))
+    with timed("compiling"), notice(COMPILING):
+        task.prepare({})
+    with timed("kernels"):
+        while task.left:
+            task.advance()
+            report(job.updates - task.updates_left)
+    return [task.outcome]
 
 
 def _run_at_once(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:
