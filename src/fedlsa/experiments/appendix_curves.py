@@ -25,9 +25,6 @@ from .paper_curves import (
 
 MORE_LENGTHS = (1, 10, 100, 1000, 10_000)  # local steps
 EARLY = 50  # communications after which runs of different lengths are compared: all that H = 10,000 makes
-APPENDIX = "sec:appendix_numerics"
-MORE_STEPS = f"{APPENDIX}, fig:show-bias-more-h, fig:show-bias-more-h-het"
-SMALL_STEPS = f"{APPENDIX}, fig:show-bias-more-small-h, fig:show-bias-more-small-h-het"
 
 
 def _lengths(name: str, step_size: float) -> tuple[Picture, ...]:
@@ -112,7 +109,7 @@ LOCAL_STEPS = Experiment(
             limits(heterogeneous=(False,), step_size=(0.1,), local_steps=MORE_LENGTHS),
             spread_over_local_steps,
         ),
-        agreement("local-steps", MORE_STEPS, 0.1, MORE_LENGTHS, "local-steps-heterogeneous"),
+        agreement("local-steps", 0.1, MORE_LENGTHS),
     ),
 )
 SMALLER_STEPS = Experiment(
@@ -127,7 +124,7 @@ SMALLER_STEPS = Experiment(
             limits(method=("fedlsa",), heterogeneous=(True,), step_size=(0.1, 0.01), local_steps=LENGTHS),
             _smaller("drift"),
         ),
-        agreement("small-steps", SMALL_STEPS, 0.01, MORE_LENGTHS, "small-steps-heterogeneous"),
+        agreement("small-steps", 0.01, MORE_LENGTHS),
     ),
 )
 WITHOUT_BIAS = Experiment(

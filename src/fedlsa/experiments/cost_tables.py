@@ -29,7 +29,7 @@ from ..figures.lines import Chart, ChartRows, Line, method_line
 from . import claim_statistics as laws
 from .cells import Cell, computes, rows_of
 from .computations import How, Settings, problem, scalars
-from .experiment import Claim, Scale
+from .experiment import CLAIMS, Claim, Scale, claim
 
 # What the paper's two complexity tables print (tab:summary-of-results, tab:summary-of-results-TD).
 
@@ -40,11 +40,6 @@ COLUMNS = {"rounds": "communication $T$", "local_steps": "local updates $H$", "s
 # A row per method; row : its name there, "" where it has none; power : of 1/epsilon in T, 0 for a logarithm; agents :
 # the power of N in the samples.
 STATED = pd.read_csv(Path(__file__).with_name("stated_costs.csv"), keep_default_na=False, index_col=("table", "method"))
-SENTENCE = {  # on the first table's instance
-    "quote": r"Importantly, the number of communications $T$ required to achieve precision $\varepsilon^2$ scales as "
-    r"$\varepsilon^{-1}$",
-    "source": "After cor:sample_complexity_lsa",
-}
 COST_PANELS, BY_AGENTS = ("communications", "samples"), "samples by N"  # charts against the accuracy, and another
 COST_PANEL = (3.8, 3.2)  # inches of a chart with its labels
 TITLES = {"synchronous": "FedLSA, H = 1 (Doan)", **NAMES}
@@ -56,6 +51,14 @@ RULE = "the fewest communications with MSE ≤ ε² and at most four times the f
 NO_PROMISE = {"promised": "its theorem does not speak of this problem"}
 UNCHANGED = {"first_feature": 1, "discount": 0.95}  # where these do not vary
 COSTS = {"rounds": "communications", "local_steps": "local updates", "samples": "samples"}
+
+
+MEASURES: dict[str, tuple[laws.Measure, str]] = {  # of a claim, by what it is about, and of which cost
+    "power": (laws.final_slope, "rounds"),
+    "fedlsa-law": (laws.residual_ratio(laws.power, laws.logarithm), "rounds"),
+    "law": (laws.residual_ratio(laws.logarithm, laws.power), "rounds"),
+    "local": (laws.slope, "local_steps"),
+}
 
 
 @computes("plan")
@@ -126,17 +129,13 @@ class Axis:
         """What grows and a cost of one method."""
         return self.x(plans).to_numpy(float), plans[what].to_numpy(float)
 
-    def claim(self, name: str, text: str, table: CostTable, method: str, what: str, **more: Any) -> Claim:
+    def claim(self, name: str, table: CostTable, method: str, what: str) -> Claim:
         """On the exponent with which a cost of a method grows."""
-        cost = {"rounds": "communications", "samples": "observations per agent"}[what]
-        return Claim(
+        return claim(
             name,
-            text,
-            statistic=f"exponent of {self.symbol} in the {cost}; at one accuracy",
-            cells=lambda scale: self.cells(scale, method),
-            measure=lambda results: laws.slope(*self.against(results, what)),
-            panel=f"{table.name}: {BY_AGENTS if self.name == 'agents' else COST_PANELS[0]}",
-            **{"source": table.label, "quote": table.quote(method, what), **more},
+            lambda scale: self.cells(scale, method),
+            lambda results: laws.slope(*self.against(results, what)),
+            quote=table.quote(method, what),
         )
 
 
@@ -239,71 +238,26 @@ class CostTable:
     def draw(self, results: pd.DataFrame, scale: Scale) -> ChartRows:
         return ChartRows([self.charts(results, scale)], notes=[note(scale)], panel=COST_PANEL, share="none")
 
-    def claims(self) -> tuple[Claim, ...]:
-        """How costs grow with the accuracy, and that they grow no faster than stated along the axes."""
-
-        def claim(
-            name: str, text: str, statistic: str, measure: laws.Measure, what: str = "rounds", **more: Any
-        ) -> Claim:
-            method = name.partition("-")[0]
-            return Claim(
-                f"{self.name}-{name}",
-                text,
-                statistic=statistic,
-                cells=lambda scale: self.cells(scale, method, kinds=("plan",)),
-                measure=lambda results: measure(*against_accuracy(results, what)),
-                panel=f"{self.name}: {COST_PANELS[0]}",
-                **{"source": self.label, "quote": self.quote(method, what), **more},
+    def claims(self) -> list[Claim]:
+        """Those called TABLE-METHOD-WHAT in claims.toml: how a cost grows with the accuracy, or along an axis."""
+        axes = {axis.name: axis for axis in self.axes}
+        found = []
+        for name in (name for name in CLAIMS if name.startswith(f"{self.name}-")):
+            _, method, what = name.split("-")
+            found.append(
+                axes[what].claim(name, self, method, "rounds")
+                if what in axes
+                else self._claim(name, method, *MEASURES.get(f"{method}-{what}", MEASURES[what]))
             )
+        return found
 
-        def within(exponent: float) -> dict[str, Any]:
-            return {"at_least": exponent - laws.CLEARLY_LARGER, "at_most": exponent + laws.CLEARLY_LARGER}
-
-        last = ("exponent of 1/ε in T; over the smaller half of the accuracies", laws.final_slope)
-        steps = ("exponent of 1/ε in H; the local updates of the plan", laws.slope, "local_steps")
-        power = (
-            "residual of the power over that of the logarithm; root mean square in T",
-            laws.residual_ratio(laws.power, laws.logarithm),
+    def _claim(self, name: str, method: str, measure: laws.Measure, what: str) -> Claim:
+        return claim(
+            name,
+            lambda scale: self.cells(scale, method, kinds=("plan",)),
+            lambda results: measure(*against_accuracy(results, what)),
+            quote=self.quote(method, what),
         )
-        law: dict[str, Any] = {} if self.perturbed else SENTENCE
-        found = [
-            claim(
-                "fedlsa-power",
-                "FedLSA's communications grow like 1/ε, up to a logarithm",
-                *last,
-                **within(1.0) | {"at_least": 0.9},
-            ),
-            claim("fedlsa-law", "FedLSA's communications follow a power, no logarithm", *power, at_most=1.0, **law),
-            claim("scafflsa-power", "SCAFFLSA's grow far more slowly than 1/ε", *last, at_most=0.5),
-            claim(
-                "scaffnew-power",
-                "Scaffnew needs fewer communications than its row says: far fewer than 1/ε",
-                *last,
-                at_most=0.5,
-                quote="",
-            ),
-            claim("fedlsa-local", "FedLSA's local updates grow like 1/ε", *steps, **within(1.0)),
-            claim("scafflsa-local", "SCAFFLSA's local updates grow like 1/ε²", *steps, **within(2.0)),
-        ]
-        if not self.perturbed:  # four accuracies do not tell a logarithm from a power of 0.2
-            logarithm = (
-                "residual of the logarithm over that of the power; root mean square in T",
-                laws.residual_ratio(laws.logarithm, laws.power),
-            )
-            only = r"the total number of communications depends only logarithmically on the precision $\varepsilon$"
-            after = "After cor:iteration-complexity-fed-lsa-constant"
-            grow = "communications grow like log 1/ε"
-            found += [
-                claim("scafflsa-law", f"SCAFFLSA's {grow}", *logarithm, at_most=1.0, quote=only, source=after),
-                claim("scaffnew-law", f"Scaffnew's {grow}, too", *logarithm, at_most=1.0, quote=""),
-            ]
-        for axis in self.axes[1:]:
-            for method in ("fedlsa", "scafflsa"):
-                text = f"{NAMES[method]}'s communications grow no faster than the square of {axis.symbol}"
-                most = 2.0 + laws.CLEARLY_SMALLER
-                name = f"{self.name}-{method}-{axis.name}"
-                found.append(axis.claim(name, text, self, method, "rounds", at_most=most))
-        return tuple(found)
 
 
 def against_accuracy(plans: pd.DataFrame, what: str) -> tuple[Floats, Floats]:

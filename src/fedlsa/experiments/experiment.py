@@ -165,8 +165,8 @@ CLAIMS = tomllib.loads(resources.files(__package__).joinpath("claims.toml").read
 
 
 def claim(name: str, cells: Cells, measure: Callable[[pd.DataFrame], float], **more: Any) -> Claim:
-    """A claim of claims.toml, which says it in words, with what decides it. more : fields that follow from constants"""
-    return Claim(name, cells=cells, measure=measure, **CLAIMS[name], **more)
+    """A claim of claims.toml, which says it in words, with what decides it. more : fields that are not given there"""
+    return Claim(name, cells=cells, measure=measure, **more | CLAIMS[name])
 
 
 @dataclass(frozen=True)
