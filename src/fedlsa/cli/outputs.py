@@ -79,7 +79,6 @@ class Outputs:
             self.saved.append(path)
 
     def print_saved(self) -> None:
-        """Say what was saved."""
         for path in self.saved:
             print(f"saved {path}")
 

@@ -7,13 +7,13 @@ result on disk is found by what it is, whatever asked for it, and after a change
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ ROOMS = ("problems", "algorithms", "results", "theory", "engine")
 SHARED_FILES = ("experiments/computations.py", "experiments/counterexamples.py")
 LIBRARIES = {name: version(name) for name in ("numpy", "scipy", "numba")}  # which compute, too
 CELL = "cell"  # the attribute of a stored result that holds its description
-BYTES_IN_MEMORY = 256 * 2**20  # of results that have been read: a large figure's fit into it
+KEPT = 500  # results that have been read stay in memory, about 100 megabytes: a large figure's
 
 
 def computes(kind: str) -> Callable[[F], F]:
@@ -127,11 +127,9 @@ def compute(cell: Cell, how: Mapping[str, Any] | None = None) -> xr.Dataset:
 class Store:
     """A folder of cell results. A file that is damaged, or of another cell, counts as missing and is replaced."""
 
-    def __init__(self, folder: Path, kept: int = BYTES_IN_MEMORY) -> None:
-        self.folder, self.kept = folder, kept
-        self._sound: set[str] = set()  # keys of files that were read, or written, and are right
-        self._recent: OrderedDict[str, xr.Dataset] = OrderedDict()
-        self._bytes = 0  # of these
+    def __init__(self, folder: Path, kept: int = KEPT) -> None:
+        self.folder = folder
+        self._read = lru_cache(kept)(self._load)  # what is missing is looked for again
 
     def path(self, cell: Cell) -> Path:
         return self.folder / f"{cell.key}.nc"
@@ -143,42 +141,25 @@ class Store:
 
     def has(self, cell: Cell) -> bool:
         """Whether a sound result is there; it is read for that."""
-        return cell.key in self._sound or self._read(cell) is not None
+        try:
+            self._read(cell)
+        except KeyError:
+            return False
+        return True
 
     def __getitem__(self, cell: Cell) -> xr.Dataset:
-        result = self._recent.get(cell.key)
-        if result is None:
-            result = self._read(cell)
-        if result is None:
-            raise KeyError(cell.text)
-        self._recent.move_to_end(cell.key)
-        return result
+        return self._read(cell)
 
     def __setitem__(self, cell: Cell, result: xr.Dataset) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        labelled = result.assign_attrs({CELL: cell.text})
-        result_files.write(labelled, self.path(cell))
-        self._keep(cell, labelled)
+        result_files.write(result.assign_attrs({CELL: cell.text}), self.path(cell))
 
-    def _read(self, cell: Cell) -> xr.Dataset | None:
-        if not self.path(cell).exists():
-            return None
-        try:
+    def _load(self, cell: Cell) -> xr.Dataset:
+        with contextlib.suppress(ResultFileError):  # missing, or damaged
             result = result_files.load(self.path(cell))
-        except ResultFileError:
-            return None
-        if result.attrs.get(CELL) != cell.text:
-            return None
-        self._keep(cell, result)
-        return result
-
-    def _keep(self, cell: Cell, result: xr.Dataset) -> None:
-        self._sound.add(cell.key)
-        old = self._recent.pop(cell.key, None)
-        self._bytes += result.nbytes - (0 if old is None else old.nbytes)
-        self._recent[cell.key] = result
-        while len(self._recent) > 1 and self._bytes > self.kept:
-            self._bytes -= self._recent.popitem(last=False)[1].nbytes
+            if result.attrs.get(CELL) == cell.text:
+                return result
+        raise KeyError(cell.text)
 
 
 Lookup = Callable[[Cell], xr.Dataset]  # the result of a cell

@@ -146,7 +146,6 @@ def law(settings: Settings, how: How) -> xr.Dataset:
 
 
 def scalars(**values: float) -> xr.Dataset:
-    """A dataset of numbers."""
     return xr.Dataset({name: ((), float(value)) for name, value in values.items()})
 
 

@@ -34,7 +34,6 @@ def compared(settings: Settings, how: How) -> xr.Dataset:
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """Every counterexample."""
     return [Cell("counterexample", {"statement": name}) for name in COUNTEREXAMPLES]
 
 

@@ -130,7 +130,6 @@ class Axis:
         return self.x(plans).to_numpy(float), plans[what].to_numpy(float)
 
     def claim(self, name: str, table: CostTable, method: str, what: str) -> Claim:
-        """On the exponent with which a cost of a method grows."""
         return claim(
             name,
             lambda scale: self.cells(scale, method),
@@ -266,7 +265,6 @@ def against_accuracy(plans: pd.DataFrame, what: str) -> tuple[Floats, Floats]:
 
 
 def note(scale: Scale) -> str:
-    """Under the figures."""
     return (
         f"Marks: {RULE}, by exact moments.\nLines through "
         f"communications: a power or a logarithm of 1/ε, whichever fits T better. Instance: {scale.preset}."

@@ -56,7 +56,6 @@ class RunProgress:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
         return time.monotonic() - self.started
 
 
@@ -178,7 +177,6 @@ class Cluster:
 
 
 def _task(text: str, how: Mapping[str, Any]) -> xr.Dataset:
-    """One cell, in a worker."""
     cell = Cell.from_text(text)
     if cell.text != text:
         raise ClusterError(OTHER_VERSION)

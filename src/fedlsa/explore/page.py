@@ -271,7 +271,6 @@ class ExplorerPage:
                 yield b""
 
     def _simulate(self, asked: PageRequest, q: Question, _: Sites) -> Lines:
-        """Simulated seeds, with their progress."""
         yield _line(share=0.0)
         last = 0.0
         with self._ask(asked, "simulate", [(answers.simulations, (q,))], LONG_LANE) as found:
@@ -287,7 +286,6 @@ class ExplorerPage:
                     yield b""
 
     def _map(self, asked: PageRequest, q: Question, _: Sites) -> Lines:
-        """The map row by row, as rows are found."""
         q = answers.map_question(q)
         done, left_out = 0, False
         yield _line(progress=f"Computing the map: 0 of {len(MAP_STEPS)} rows …")

@@ -334,11 +334,9 @@ class Call:
         return _build(self, stamps(files))
 
     def fit(self) -> fitting.Fit:
-        """The fit, where the call is one."""
         return fitting.fit(**self.plain())
 
     def plain(self) -> dict[str, Any]:
-        """The arguments, by name."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in self.arguments}
 
 

@@ -217,7 +217,6 @@ class Pool:
         self._hand_out()
 
     def heard(self, worker: PoolWorker, kind: str, value: Any) -> None:
-        """A worker says something about its question."""
         with self._lock:
             job = worker.job
             if job is None:

@@ -78,7 +78,6 @@ def copy(q: Question) -> str:
 
 
 def agents_script(q: Question) -> str:
-    """The Python lines that draw where the agents go."""
     rounds, shown = _saved(q.page)
     paths = f"paths = [round_paths(p, m, rounds={rounds}) for m in ({_methods(q, 2)})]"
     drawn = f"agent_paths(*paths, round={shown})"

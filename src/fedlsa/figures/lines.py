@@ -63,7 +63,6 @@ class Line:
 
     @property
     def style(self) -> LineStyle:
-        """How it is drawn."""
         given = {"dash": self.dash, "marker": self.marker, "width": self.width, "size": self.size}
         return replace(ROLES[self.role], **{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
 
@@ -241,7 +240,6 @@ class SeedSummary:
         return out
 
     def divergence_notes(self, label: str) -> list[str]:
-        """How many seeds diverged, if any did."""
         count = len(self.diverged)
         if not count:
             return []

@@ -109,7 +109,6 @@ class Page:
         return f"http://[{named}]:{self.port}/" if ":" in named else f"http://{named}:{self.port}/"
 
     def close(self) -> None:
-        """Stop; those who are connected are let go."""
         self._server.shutdown()
         self._server.server_close()
         self._server.let_go(0)
@@ -155,7 +154,6 @@ class _PageServer(ThreadingHTTPServer):
                 continue
 
     def shutdown_request(self, request: Any) -> None:
-        """The end of a connection."""
         with self.guard:
             self.connected.pop(request, None)
         super().shutdown_request(request)
@@ -165,8 +163,6 @@ class _PageServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
-
     server: _PageServer
     server_version, sys_version = "fedlsa", ""
     protocol_version = "HTTP/1.0"  # one request, then the connection is closed

@@ -20,7 +20,7 @@ from .recipe import NEEDS, abridged
 if TYPE_CHECKING:
     import xarray as xr
 
-LABELS = {
+LABELS: dict[str, tuple[str, ...]] = {  # long name, description; of a state its dimensions
     "squared_error": ("squared error", "||theta - theta_star||^2; NaN from the round of divergence on"),
     "theta": ("server iterate", "theta after each recorded round; NaN from the round of divergence on"),
     "communications": ("communications", "server averages up to this round"),
@@ -29,29 +29,20 @@ LABELS = {
     "samples": ("samples per agent", "observations received up to this round, dropped ones included, mean over agents"),
     "diverged_at": ("round of divergence", "first round with a number that is not finite; -1 if there is none"),
     "xi": ("final control variates", "xi_c of each agent after the last round"),
-    "state_theta": ("theta at the end", "what the server holds after the last round"),
-    "state_running": ("running mean", "of theta from average_after on; before that, where theta began"),
-    "state_memory": ("memory of the server", "what it remembers beside theta after the last round"),
-    "state_xi": ("control variates at the end", "scale (xi_c + shift), as the engine holds them"),
-    "state_shift": ("shift", "of state_xi"),
-    "state_scale": ("scale", "of state_xi"),
-    "state_steps": ("observations", "that each agent has received, dropped ones included"),
-    "state_chain": ("state of the trajectory", "of each agent; 0 where it follows none"),
-    "state_received": ("observations", "of an agent that takes part in every round"),
+    "state_theta": ("theta at the end", "what the server holds after the last round", "seed dim"),
+    "state_running": ("running mean", "of theta from average_after on; before that, where theta began", "seed dim"),
+    "state_memory": ("memory of the server", "what it remembers beside theta after the last round", "seed memory dim"),
+    "state_xi": ("control variates at the end", "scale (xi_c + shift), as the engine holds them", "seed agent dim"),
+    "state_shift": ("shift", "of state_xi", "seed dim"),
+    "state_scale": ("scale", "of state_xi", "seed"),
+    "state_steps": ("observations", "that each agent has received, dropped ones included", "seed agent"),
+    "state_chain": ("state of the trajectory", "of each agent; 0 where it follows none", "seed agent"),
+    "state_received": ("observations", "of an agent that takes part in every round", "seed"),
     "seed": ("seed", "key of the random numbers of the run"),
     "rounds": ("rounds", "communications so far; 0 is the start"),
 }
-STATE = {  # what a run needs to go on, and its dimensions; how many rounds are done is among the arguments
-    "state_theta": ("seed", "dim"),
-    "state_running": ("seed", "dim"),
-    "state_memory": ("seed", "memory", "dim"),  # only where there is one
-    "state_xi": ("seed", "agent", "dim"),
-    "state_shift": ("seed", "dim"),
-    "state_scale": ("seed",),
-    "state_steps": ("seed", "agent"),
-    "state_chain": ("seed", "agent"),
-    "state_received": ("seed",),
-}
+# what a run needs to go on, and its dimensions; how many rounds are done is among the arguments
+STATE = {name: tuple(words[2].split()) for name, words in LABELS.items() if name.startswith("state_")}
 
 
 def recorded_rounds(record: int | Iterable[int], rounds: int) -> NDArray[np.int64]:
@@ -189,5 +180,5 @@ def _integers(name: str, value: ArrayLike) -> NDArray[Any]:
 
 
 def _label(name: str) -> dict[str, str]:
-    long_name, description = LABELS[name]
+    long_name, description, *_ = LABELS[name]
     return {"long_name": long_name, "description": description}

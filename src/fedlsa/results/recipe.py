@@ -267,7 +267,6 @@ class LongText(tuple[str]):
 
     @property
     def text(self) -> str:
-        """All of it."""
         return self[0]
 
     def __repr__(self) -> str:
