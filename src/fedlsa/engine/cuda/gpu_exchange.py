@@ -86,7 +86,8 @@ class GpuExchangeTask(ExchangeTask):
         cuda.synchronize()
         if rounds.first + rounds.table.shape[1] == self.job.rounds and not SIMULATED:
             for host, there in zip(self.runs, runs, strict=True):
-                there.copy_to_host(host)
+                if host.flags.writeable:
+                    there.copy_to_host(host)
 
 
 def on_device(given: Any) -> Any:
