@@ -34,12 +34,13 @@ METHODS: dict[str, fl.Algorithm] = {
     "anderson": fl.Anderson(ETA, H, 2, ridge=0.1),
     "personal": fl.Personal(ETA, H, (0,)),
     "svrg": fl.SVRG(ETA, H),
+    "saga": fl.SAGA(ETA, H),
     "fedprox": fl.FedProx(ETA, H, 0.3),
     "fedlin": fl.FedLin(ETA, H),
     "scaffold": fl.Scaffold(ETA, H, 1, participants=2),
     "gradient-tracking": fl.GradientTracking(ETA, 5),
 }
-WITHOUT_THEORY = ("adam", "anderson")
+WITHOUT_THEORY = ("adam", "anderson", "saga")
 
 
 def instance() -> fl.Problem:

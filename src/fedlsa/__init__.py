@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from . import results as results
     from . import sklearn as sklearn
     from . import theory as theory
+    from .algorithms import SAGA as SAGA
     from .algorithms import SCAFFLSA as SCAFFLSA
     from .algorithms import SVRG as SVRG
     from .algorithms import Adam as Adam

@@ -44,6 +44,7 @@ CORRECTED = {  # those that end in theta_star, each in a setting where it is not
     "rounding": fl.Compressed(ETA, H, fl.Rounding(8, 10.0)),
     "noise": fl.Compressed(ETA, H, fl.Noise(0.1), memory=True),
     "svrg": fl.SVRG(ETA, H, **SOME),
+    "saga": fl.SAGA(ETA, H, **SOME),
     "fedprox": fl.FedProx(ETA, H, 0.7, corrected=True, **SOME),
     "fedlin": fl.FedLin(ETA, H, **SOME),
     "scaffold 1": fl.Scaffold(ETA, 3, 1, 0.7, **SOME),
@@ -56,6 +57,7 @@ UNCORRECTED = {
     "compressed": fl.Compressed(ETA, 3, fl.RandK(2), corrected=False),
     "memory": fl.Compressed(ETA, 3, fl.RandK(2, scaled=False), memory=True, corrected=False, **SOME),
     "svrg": fl.SVRG(ETA, 3, corrected=False),
+    "saga": fl.SAGA(ETA, 3, corrected=False),
 }
 
 

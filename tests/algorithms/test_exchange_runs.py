@@ -61,7 +61,7 @@ SMALL_GARNET = fl.problems.garnet(agents=4, states=6, features=3, seed=1)
 @pytest.mark.parametrize("method", [
     fl.Anderson(ETA, H), fl.Anderson(ETA, H, 2), fl.Anderson(ETA, H, corrected=False),
     fl.Compressed(ETA, H, fl.TopK(1)), fl.Compressed(ETA, H, fl.TopK(1), memory=True),
-    fl.Compressed(ETA, 3, fl.Sign(), memory=True), fl.Scaffold(ETA, H, 1), fl.SVRG(ETA, H),
+    fl.Compressed(ETA, 3, fl.Sign(), memory=True), fl.Scaffold(ETA, H, 1), fl.SVRG(ETA, H), fl.SAGA(ETA, H),
     fl.Buffered(ETA, 3, participants=1), fl.Delayed(ETA, 3),
 ], ids=repr)  # fmt: skip
 def test_without_noise_runs_end_in_the_fixed_point(method):
@@ -80,9 +80,10 @@ def test_adam_hovers_at_the_size_of_its_step():
     assert near < 0.01**2
 
 
-def test_svrg_has_no_floor():
+@pytest.mark.parametrize("method", [fl.SVRG, fl.SAGA])
+def test_reduced_variances_have_no_floor(method):
     """Noise in A(z) and b(z), and yet the error vanishes, with control variates alone."""
-    runs = [fl.simulate(P, fl.SVRG(ETA, H, corrected=c), rounds=400, seeds=2, record=2) for c in (True, False)]
+    runs = [fl.simulate(P, method(ETA, H, corrected=c), rounds=400, seeds=2, record=2) for c in (True, False)]
     assert runs[0]["squared_error"].values[:, -1].max() < 1e-20
     assert runs[1]["squared_error"].values[:, -1].min() > 1e-4
 
@@ -119,7 +120,13 @@ def test_a_result_holds_its_method(method):
     assert fl.simulate(**again).identical(run)
 
 
+def test_saga_has_no_theory_yet():
+    with pytest.raises(ArgumentError, match=r"algorithm must be one of .*; got SAGA"):
+        fl.theory.exact(P, fl.SAGA(ETA, H), rounds=3)
+
+
 LINEAR = CORRECTED | {f"{name}, plain": method for name, method in UNCORRECTED.items()}
+del LINEAR["saga"], LINEAR["saga, plain"]
 LINEAR["fedprox, plain"] = fl.FedProx(ETA, H, 0.7, **SOME)
 LINEAR["personal"] = fl.Personal(ETA, H, (1,), **SOME)
 LINEAR["unequal work"] = fl.UnequalWork(

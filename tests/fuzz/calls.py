@@ -164,8 +164,8 @@ def garnet_recipe(**arguments):
 def family():
     """Valid calls of the methods of the field, and of what they send."""
     own = {"Compressed": [fl.RandK(1, scaled=False), True], "Personal": [(1,)], "UnequalWork": [], "Dropouts": [(0.1,)]}
-    plain = ("Delayed", "Buffered", "Momentum", "Adam", "Anderson", "SVRG", "FedProx", "FedLin", "FedNova", "Scaffold")
-    methods = {name: [] for name in (*plain, "GradientTracking")} | own
+    plain = ("Delayed", "Buffered", "Momentum", "Adam", "Anderson", "SVRG", "SAGA", "FedProx", "FedLin", "FedNova")
+    methods = {name: [] for name in (*plain, "Scaffold", "GradientTracking")} | own
     sent = {"RandK": (1, True), "Rounding": (8, 1.0, True), "Noise": (0.1,), "TopK": (1,), "Sign": ()}
     out = {name: partial(call, getattr(fl, name), 0.1, 3, *given) for name, given in methods.items()}
     return out | {name: partial(call, getattr(fl, name), *given) for name, given in sent.items()}

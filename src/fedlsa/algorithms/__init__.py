@@ -27,6 +27,7 @@ from .methods import PowerStep as PowerStep
 from .methods import Scaffnew as Scaffnew
 from .momentum import Momentum as Momentum
 from .personal import Personal as Personal
+from .saga import SAGA as SAGA
 from .scaffold import Scaffold as Scaffold
 from .sending import Noise as Noise
 from .sending import RandK as RandK

@@ -165,7 +165,7 @@ class RankOne(Displayed, ReadOnly):
         return u[:, :, None] * v[:, None, :] + self.ridge * np.eye(self.dim), self.y[span, None] * u
 
     def factors(self, span: slice) -> tuple[Floats, Floats, Floats]:
-        """L : (K, d, 1), F : (K, 1, d) and f : (K, 1) with A(z) = L F + ridge I and b(z) = L f."""
+        """L : (K, d, 1), F : (K, 1, d), f : (K, 1) of outcomes in `span`, A(z) = L F + ridge I and b(z) = L f."""
         return self.rows[self.left[span], :, None], self.rows[self.right[span], None], self.y[span, None]
 
 
@@ -201,7 +201,7 @@ class Dense(Displayed, ReadOnly):
         return self.A[span], self.b[span]
 
     def factors(self, span: slice) -> tuple[Floats, Floats, Floats]:
-        """L = I : (K, d, d), F : (K, d, d) and f : (K, d) with A(z) = L F and b(z) = L f."""
+        """L = I : (K, d, d), F : (K, d, d), f : (K, d) of the outcomes in `span`, A(z) = L F and b(z) = L f."""
         return np.broadcast_to(np.eye(self.dim), self.A[span].shape), self.A[span], self.b[span]
 
 

@@ -196,8 +196,8 @@ class ExchangeSearch(Search):
                     best = min(best, (max([limit, *(error for t, error in ahead if t >= T)]), x, h))
 
         for h in dict.fromkeys(max(1, round(H * 2.0**-k)) for k in range(3)):
-            for x in range(1, 13):
-                tried(float(x), h)
+            for octave in range(1, 13):
+                tried(float(octave), h)
         for width in (1 / 2, 1 / 4, 1 / 8, 1 / 16):
             _, x, h = best
             tried(x - width, h)

@@ -173,14 +173,6 @@ class Moved:
             X = X + power @ X @ power.T
         return X
 
-    def seen(self) -> Floats:
-        """The W with <W, X> the trace of Cov(theta) in D(X)."""
-        W, d = np.zeros_like(self.mean), self.step.d
-        W[:d, :d] = np.eye(d)
-        for power in self.powers or []:
-            W = W + power.T @ W @ power
-        return W
-
     def again(self, C: Floats) -> Floats:
         """D(added(C))."""
         return self.sums(self.project(self.step.added(C, None)))
