@@ -62,6 +62,11 @@ def run():
 
 
 @cache
+def averages():
+    return fl.simulate(problem(), fl.FedLSA(0.1, 3, average_after=1), 6, 20, engine="reference")
+
+
+@cache
 def coarse():
     return fl.simulate(problem(), fl.SCAFFLSA(0.2, 3), 6, 2, engine="reference")
 
@@ -179,7 +184,7 @@ def calls():
     p, m, theory, figures, results = problem(), fl.SCAFFLSA(0.1, 3), fl.theory, fl.figures, fl.results
     no, iid = {"weights": None, "assignment": None}, fl.IID()
     mdps = (P4, np.ones((2, 3, 2)), np.full((3, 2), 0.5), np.array([[1.0, 0], [0, 1], [1, 1]]), 0.9)
-    fedlsa, scaffnew = fl.FedLSA(0.1, 3), fl.Scaffnew(0.1, 0.5)
+    fedlsa, scaffnew, averaged = fl.FedLSA(0.1, 3), fl.Scaffnew(0.1, 0.5), fl.FedLSA(0.1, 3, average_after=1)
     box = ((0.0, 0.0), (1.0, 1.0))
     start = np.zeros(2)
     options = {"participation": 1.0, "participants": None, "projection": 1.0, "average_after": 2}
@@ -302,6 +307,7 @@ def calls():
         "stability_limit": lambda: call(theory.stability_limit, p, m, 1e-3),
         "stationary": lambda: call(theory.stationary, p, m),
         "central_limit": lambda: call(theory.central_limit, p, m, False),
+        "normal_distance": lambda: call(theory.normal_distance, averages(), p, averaged, 0.9),
         "confidence": lambda: call(theory.confidence, curve(), 0.9),
         "bootstrap": lambda: call(fl.bootstrap, p, fedlsa, 4, 20, 2, 0.9, start),
         "Exchange": lambda: call(fl.Exchange, ("v",), ("copy",), {"v": {"theta": 1}}, {"theta": 1}, {"xi": 1}, 0.5),

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from gallery import CASES
 from own_steps import OwnStepsFedLSA, OwnStepsSCAFFLSA
+from scipy.stats import binom, norm
 from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
 from tiers import mostly_long
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError
-from fedlsa.theory import stationarity, tuning
+from fedlsa.errors import ArgumentError, FedLSAError
+from fedlsa.theory import inference, stationarity, tuning
 
 GALLERY = mostly_long((n for n in CASES if n != "seventeen dimensions"), ["one agent"])
 UNEQUAL = {"step_factors": (1.0, 0.5, 1.3), "length_factors": (1.0, 2.0, 0.5)}
@@ -152,6 +153,91 @@ def test_what_has_no_limit_law_is_refused_by_name():
         fl.theory.central_limit(
             fl.problems.from_observations([([1.0], [-np.eye(2)], [[1.0, 2.0]])]), fl.SCAFFLSA(power, 1)
         )
+
+
+# --- the distance from the normal law ---------------------------------------------------------------------------------
+
+ROUNDS = [4, 8, 16, 32, 64, 128]
+COIN = fl.problems.from_observations([([0.9, 0.1], np.ones((2, 1, 1)), [[0.0], [1.0]])])
+
+
+def from_normal(n, q=0.1):
+    """The Kolmogorov distance of the standardised binomial law of n coins from the normal law."""
+    k = np.arange(n + 1)
+    below, P = np.append(0.0, binom.cdf(k, n, q)), norm.cdf((k - n * q) / np.sqrt(n * q * (1 - q)))
+    return max(np.abs(below[1:] - P).max(), np.abs(below[:-1] - P).max())
+
+
+def test_the_distance_of_averaged_coins_is_that_of_the_binomial_law():
+    runs = fl.simulate(COIN, fl.FedLSA(1.0, 1, average_after=1), ROUNDS[-1], 20_000, record=ROUNDS)  # theta_t is a coin
+    found = fl.theory.normal_distance(runs, COIN, level=0.999)
+    truth, seen = np.array([from_normal(n) for n in ROUNDS]), found["distance"].sel(part="total").values
+    band = float(found["band"].sel(part="total"))
+    assert (np.abs(seen - truth) <= band).all()
+    assert (truth > 2 * band).all()
+    assert found["resolved"].sel(part="total").all()
+    assert found["distance"].sel(part="moments").max() < 1e-9  # the average has the mean and covariance of its limit
+    np.testing.assert_allclose(found["distance"].sel(part="shape"), seen, rtol=0, atol=1e-6)
+    exponent = -np.polyfit(np.log(ROUNDS), np.log(truth), 1, w=truth)[0]
+    assert abs(found["exponent"].sel(part="total") - exponent) <= 3 * found["exponent_error"].sel(part="total")
+    assert found["exponent_error"].sel(part="total") < 0.03
+
+
+def test_a_distance_below_the_resolution_has_no_exponent_and_is_that_of_the_moments():
+    node, weight = np.polynomial.hermite_e.hermegauss(24)  # nearly normal noise
+    p = fl.problems.from_observations([(weight / weight.sum(), np.ones((24, 1, 1)), node[:, None])])
+    for a in (fl.FedLSA(0.1, 1, average_after=0), fl.FedLSA(fl.PowerStep(0.5, 0.7), 1)):  # both remember their start
+        runs = fl.simulate(p, a, 64, 4000, record=[8, 16, 32, 64], theta_0=[0.5])
+        found = fl.theory.normal_distance(runs, p, level=0.999)
+        total, moments, shape = found["distance"].values
+        band = float(found["band"].sel(part="total"))
+        assert (np.abs(total - moments) <= band).all(), a
+        assert (shape <= band).all()
+        assert not found["resolved"].sel(part="shape").any()
+        assert np.isnan(found["exponent"].sel(part="shape"))
+        assert (moments > band).sum() >= 3
+        assert found["exponent_error"].sel(part="moments") == 0
+
+
+def test_parts_of_the_distance_bound_the_whole_in_several_dimensions():
+    a = fl.SCAFFLSA(fl.PowerStep(0.5, 0.7), 2)
+    found = fl.theory.normal_distance(fl.simulate(SMALL, a, 40, 2000, record=[0, 10, 20, 40]), SMALL)
+    total, moments, shape = found["distance"].values
+    assert found["rounds"].values.tolist() == [10, 20, 40]
+    assert (total <= moments + shape).all()
+    assert (total >= moments - found["band"].sel(part="total").values).all()
+
+
+def test_the_distance_of_two_normal_laws_is_the_largest_on_a_grid():
+    m, s, x = (
+        np.array([0.0, 0.0, 1e-9, 0.3, -2.0, 1.0]),
+        np.array([1.0, 1.0001, 1.0, 1.0, 0.7, 3.0]),
+        np.linspace(-9, 9, 10**6 + 1),
+    )
+    grid = [np.abs(norm.cdf((x - a) / b) - norm.cdf(x)).max() for a, b in zip(m, s, strict=True)]
+    found = inference._between_normals(m[:, None], s[:, None])
+    np.testing.assert_allclose(found, grid, rtol=1e-6, atol=1e-15)
+
+
+def test_runs_without_a_normal_limit_are_refused():
+    def runs(a, p=COIN, **options):
+        return fl.simulate(p, a, 4, 3, **options)
+
+    quiet = fl.problems.from_observations([([1.0], [np.eye(1)], [[1.0]])])
+    for rule, given, p in (
+        ("runs must have average_after, or decreasing steps", runs(fl.FedLSA(0.1, 1)), COIN),
+        ("runs must have noise in every coordinate", runs(fl.FedLSA(0.1, 1, average_after=0), quiet), quiet),
+        ("runs must hold theta", runs(fl.FedLSA(0.1, 1, average_after=0), keep=()), COIN),
+        ("runs must hold a recorded round", runs(fl.FedLSA(0.1, 1, average_after=3), record=[1, 2]), COIN),
+        (
+            "runs must have independent observations",
+            runs(fl.FedLSA(0.1, 1, average_after=0), ring, sampling=fl.Markov()),
+            ring,
+        ),
+        ("runs must be", COIN, COIN),
+    ):
+        with pytest.raises(FedLSAError, match=rule):
+            fl.theory.normal_distance(given, p)
 
 
 # --- the joint law ----------------------------------------------------------------------------------------------------

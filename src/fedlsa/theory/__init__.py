@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .exact_curves import exact as exact
     from .inference import CentralLimit as CentralLimit
     from .inference import central_limit as central_limit
+    from .inference import normal_distance as normal_distance
     from .iterations import exact_iterations as exact_iterations
     from .joint_laws import JointLaw as JointLaw
     from .planner import Plan as Plan

@@ -14,18 +14,22 @@ normal law of the V with A_bar V + V A_bar^T = Sigma.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import ndtr
 
-from .. import checks
+from .. import checks, results
 from ..algorithms import Algorithm, PowerStep, method
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
+from ..results import recipe
 from ..sampling import IID
 from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import tuning
+from .exact_curves import exact
 from .exchange_rounds import declared
 from .joint import Joint
 from .joint_laws import checked_method, joint_limit, joint_round
@@ -33,6 +37,9 @@ from .linear import check_accuracy, refined, smat, squares
 from .problem_moments import Moments, moments, start_error
 from .rounds import AgentRound, ServerRound, groups_of, round_of
 from .stationarity import AgentLimit, joint_vector, limit
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -197,3 +204,97 @@ def _decreasing(m: Moments, a: Algorithm, power: float, last: bool) -> CentralLi
         error += off
     check_accuracy(error, "the limit covariance")
     return CentralLimit(m.theta_star, (V + V.T) / 2, error, last, a)
+
+
+def normal_distance(
+    runs: xr.Dataset, problem: Problem | None = None, algorithm: Algorithm | None = None, level: float = 0.95
+) -> xr.Dataset:
+    """How far simulated runs are from their central limit law: the largest Kolmogorov distance of a coordinate.
+
+    runs : of `simulate`, of many seeds and several recorded rounds; with `average_after`, or the last iterate at
+        decreasing steps
+    problem, algorithm : needed only where the result could not hold them; must then be those of the run
+    level : the probability with which a round's distances are known to within the band
+
+    Returns a dataset over rounds and part: "total", from the limit law; "moments", the exact distance of the normal law
+    with the exact mean and covariance of that round from the limit law; "shape", from that normal law, so that total <=
+    moments + shape. distance is at most the convex distance, of which theorems speak. It is known to within band, by
+    the inequality of Dvoretzky, Kiefer and Wolfowitz in each coordinate, and resolved where it is above that. exponent
+    says that resolved distances fall as (rounds averaged)^-exponent; NaN where fewer than three are. exponent_error is
+    its standard error at most, however the rounds depend on each other.
+
+    >>> p = fl.problems.from_observations([([0.9, 0.1], np.ones((2, 1, 1)), [[0.0], [1.0]])])  # skewed noise
+    >>> runs = fl.simulate(p, fl.FedLSA(0.5, 1, average_after=1), 64, 2000, record=[8, 16, 32, 64])
+    >>> far = fl.theory.normal_distance(runs, p)
+    >>> far["distance"].sel(part="moments").values.round(4), float(far["exponent"][2].round(1))
+    (array([0.0281, 0.0133, 0.0065, 0.0032]), 0.5)
+    """
+    import xarray as xr
+
+    recipe.require_result("runs", runs)
+    given, level = results.arguments(runs, problem, algorithm), checks.real("level", level, above=0, below=1)
+    a, first = given["algorithm"], given["algorithm"].average_after
+    if "theta" not in runs or not np.isfinite(runs["theta"]).all():
+        raise ArgumentError("runs must hold theta, and none may have diverged; got other runs")
+    if given["sampling"] != IID():
+        raise ArgumentError(f"runs must have independent observations for a limit law; got {given['sampling']!r}")
+    if first is None and not (isinstance(a.step_size, PowerStep) and a.step_size.power > 0):
+        raise ArgumentError(f"runs must have average_after, or decreasing steps, for a normal limit law; got {a!r}")
+    law = central_limit(given["problem"], a, last=first is None)
+    size = np.sqrt(np.diagonal(law.covariance))
+    checks.refuse(size <= 0, size, "runs must have noise in every coordinate in their limit")
+    if not (t := [int(n) for n in runs["rounds"] if n >= max(1, first or 0)]):
+        raise ArgumentError("runs must hold a recorded round from the first that is averaged on; got none")
+    curve = exact(given["problem"], a, t[-1], given["theta_0"], given["xi_0"], record=t)
+    n = np.array(t) - (1 if first is None else first) + 1  # of rounds that are averaged
+    unit = size / np.sqrt([[law.number(int(number))] for number in n])
+    mean, sd = curve["mean"].values, np.sqrt(np.einsum("rii->ri", curve["covariance"].values))
+    theta = runs["theta"].sel(rounds=t).values
+    D = np.stack(
+        [
+            _from_normal((theta - law.mean) / unit),
+            _between_normals((mean - law.mean) / unit, sd / unit),
+            _from_normal((theta - mean) / sd),
+        ]
+    )
+    noise = 1 / (2 * np.sqrt(len(theta)))  # standard error of an empirical distribution function, at most
+    known = law.error + curve.attrs["rounding"]
+    band = np.array([noise, 0, noise]) * np.sqrt(2 * np.log(2 * len(size) / (1 - level))) + [0, known, 0]
+    resolved = band[:, None] < D
+    fits = [_exponent(n[ok], d[ok], e) for ok, d, e in zip(resolved, D, (noise, 0.0, noise), strict=True)]
+    values = {
+        "distance": (("part", "rounds"), D),
+        "resolved": (("part", "rounds"), resolved),
+        "band": ("part", band),
+        "exponent": ("part", [fit[0] for fit in fits]),
+        "exponent_error": ("part", [fit[1] for fit in fits]),
+    }
+    return xr.Dataset(values, {"part": ["total", "moments", "shape"], "rounds": t}, {"level": level})
+
+
+def _from_normal(z: Floats) -> Floats:
+    """The largest Kolmogorov distance of samples z : (S, R, d) from the standard normal law, over d : (R,)."""
+    P, S = ndtr(np.sort(z, axis=0)), len(z)
+    ranks = np.arange(1, S + 1)[:, None, None] / S
+    return np.asarray(np.maximum(ranks - P, P - ranks + 1 / S).max((0, 2)))
+
+
+def _between_normals(m: Floats, s: Floats) -> Floats:
+    """The same of normal laws with means m and standard deviations s : (R, d): where densities cross, it is largest.
+
+    (s^2 - 1) x^2 + 2 m x - m^2 - 2 s^2 log s = 0.
+    """
+    a, c = s**2 - 1, -(m**2) - 2 * s**2 * np.log(s)
+    q = -(m + np.copysign(np.sqrt(np.maximum(m**2 - a * c, 0)), m))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x = np.nan_to_num(np.stack([q / a, c / q]))  # a root at infinity, where distributions agree, and equal laws
+    return np.asarray(np.abs(ndtr((x - m) / s) - ndtr(x)).max((0, 2)))
+
+
+def _exponent(n: Floats, D: Floats, noise: float) -> tuple[float, float]:
+    """The exponent of the decay of D with n by weighted least squares, and its standard error at most."""
+    if len(n) < 3:
+        return np.nan, np.nan
+    x = np.log(n) - np.average(np.log(n), weights=D**2)
+    slope = D**2 * x / np.sum(D**2 * x**2)
+    return float(-slope @ np.log(D)), float(np.abs(slope / D).sum() * noise)
