@@ -231,8 +231,8 @@ def test_runs_without_a_normal_limit_are_refused():
         ("runs must hold a recorded round", runs(fl.FedLSA(0.1, 1, average_after=3), record=[1, 2]), COIN),
         (
             "runs must have independent observations",
-            runs(fl.FedLSA(0.1, 1, average_after=0), ring, sampling=fl.Markov()),
-            ring,
+            runs(fl.FedLSA(0.1, 1, average_after=0), SMALL, sampling=fl.Markov()),
+            SMALL,
         ),
         ("runs must be", COIN, COIN),
     ):

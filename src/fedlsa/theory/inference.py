@@ -25,7 +25,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from ..results import recipe
-from ..sampling import IID
+from ..sampling import IID, law_of
 from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import tuning
@@ -236,16 +236,17 @@ def normal_distance(
     a, first = given["algorithm"], given["algorithm"].average_after
     if "theta" not in runs or not np.isfinite(runs["theta"]).all():
         raise ArgumentError("runs must hold theta, and none may have diverged; got other runs")
-    if given["sampling"] != IID():
+    drawn, sampling = law_of(given["problem"], given["sampling"])
+    if sampling != IID():
         raise ArgumentError(f"runs must have independent observations for a limit law; got {given['sampling']!r}")
     if first is None and not (isinstance(a.step_size, PowerStep) and a.step_size.power > 0):
         raise ArgumentError(f"runs must have average_after, or decreasing steps, for a normal limit law; got {a!r}")
-    law = central_limit(given["problem"], a, last=first is None)
+    law = central_limit(drawn, a, last=first is None)
     size = np.sqrt(np.diagonal(law.covariance))
     checks.refuse(size <= 0, size, "runs must have noise in every coordinate in their limit")
     if not (t := [int(n) for n in runs["rounds"] if n >= max(1, first or 0)]):
         raise ArgumentError("runs must hold a recorded round from the first that is averaged on; got none")
-    curve = exact(given["problem"], a, t[-1], given["theta_0"], given["xi_0"], record=t)
+    curve = exact(drawn, a, t[-1], given["theta_0"], given["xi_0"], record=t)
     n = np.array(t) - (1 if first is None else first) + 1  # of rounds that are averaged
     unit = size / np.sqrt([[law.number(int(number))] for number in n])
     mean, sd = curve["mean"].values, np.sqrt(np.einsum("rii->ri", curve["covariance"].values))
