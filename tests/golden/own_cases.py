@@ -309,7 +309,9 @@ def what_follows_from_a_fit() -> Entries:
     found = fl.fit(sites(), regression(), step_size=0.3, local_steps=4, rounds=5, local="means")
     yield "a run by hand", {"protocol": found.protocol, "optimisation": found.optimisation, "error": found.error}
     found = fl.fit(sites(), regression(), local="means")
-    yield "a planned run", {"plan": settings(found.plan), "protocol": found.protocol, "epsilon": found.epsilon}
+    plan = settings(found.plan)
+    plan["rmse"] = float(f"{plan['rmse']:.10g}")  # roundings of twelve thousand steps reach the eleventh digit
+    yield "a planned run", {"plan": plan, "protocol": found.protocol, "epsilon": found.epsilon}
     for resample, lag in (("pairs", 0), ("block", 3)):
         drawn = fl.fit(sites(), regression(), plan=False, bootstrap=40, resample=resample, lag=lag).bootstrap
         yield f"bootstrap / {resample}", {"covariance": drawn.covariance, "90%": drawn.interval(0.9).T}
