@@ -87,7 +87,8 @@ def picture(problem: fl.Problem, name: str) -> Figure:
     ]
     lines = [*([] if name == "personal" else lines), *method_lines(problem, name, recorded)]
     y = "MSE, shared coordinate" if name == "personal" else ERROR
-    title = f"{type(METHODS[name]).__name__}, {METHODS[name].round_steps()} local steps"
+    memory = " with memory" if name == "compressed-memory" else ""
+    title = f"{type(METHODS[name]).__name__}{memory}, {METHODS[name].round_steps()} local steps"
     chart = Chart(lines, y=y, x_scale="log", limits=(LOWEST, 10.0), title=title)
     return draw_charts(ChartRows([[chart]], [], (4.2, 2.8)), description=f"{METHODS[name]!r} on {problem.recipe}")
 

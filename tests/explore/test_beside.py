@@ -29,13 +29,18 @@ def test_its_curve_is_the_exact_one_of_the_method_that_the_words_name(choice):
     eta, steps = RING.step_size, RING.local_steps
     method = {
         "slow": fl.UnequalWork(eta, steps, length_factors=(1 / 3, 1, 1, 1)),
+        "fednova": fl.FedNova(eta, steps, length_factors=(1 / 3, 1, 1, 1)),
         "dropouts": fl.Dropouts(eta, steps, dropout=0.2),
         "few": fl.Compressed(eta, steps, fl.RandK(1)),
         "bits": fl.Compressed(eta, steps, fl.Rounding(8, 10.0)),
         "late": fl.Delayed(eta, steps, delays=(0.5, 0.3, 0.2)),
+        "buffered": fl.Buffered(eta, steps, participants=2),
         "momentum": fl.Momentum(eta, steps, 0.5),
         "svrg": fl.SVRG(eta, steps),
         "fedprox": fl.FedProx(eta, steps, 0.1),
+        "fedlin": fl.FedLin(eta, steps),
+        "scaffold": fl.Scaffold(eta, steps, participants=2),
+        "tracking": fl.GradientTracking(eta, steps),
     }[choice]
     exact = fl.theory.exact(q.problem(), method, rounds=9)
     found = answers.curve(q, name)

@@ -22,12 +22,20 @@ from ..sampling import IID, Markov, Sampling
 
 PROBLEMS = {family.name: family.title for family in FAMILIES.values()} | {"files": "Your files"}
 METHODS = tuple(kind.__name__ for kind in supporting("plan").values())
+
+
+def _slow_third(agents: int) -> dict[str, Any]:
+    slow = max(1, agents // 3)
+    return {"length_factors": (1 / 3,) * slow + (1.0,) * (agents - slow)}
+
+
+def _half(agents: int) -> dict[str, Any]:
+    return {"participants": (agents + 1) // 2}
+
+
 BESIDE: dict[str, tuple[str, type[Algorithm], Callable[[int], dict[str, Any]]]] = {  # one more: its settings by N
-    "slow": (
-        "a third of the agents three times slower",
-        algorithms.UnequalWork,
-        lambda n: {"length_factors": (1 / 3,) * max(1, n // 3) + (1.0,) * (n - max(1, n // 3))},
-    ),
+    "slow": ("a third of the agents three times slower", algorithms.UnequalWork, _slow_third),
+    "fednova": ("FedNova: averages normalised, a third slower", algorithms.FedNova, _slow_third),
     "dropouts": ("drop-outs of 20%", algorithms.Dropouts, lambda _: {"dropout": 0.2}),
     "few": ("one random coordinate sent", algorithms.Compressed, lambda _: {"send": algorithms.RandK(1)}),
     "bits": (
@@ -36,9 +44,13 @@ BESIDE: dict[str, tuple[str, type[Algorithm], Callable[[int], dict[str, Any]]]] 
         lambda _: {"send": algorithms.Rounding(8, radius=10.0)},
     ),
     "late": ("late by up to two rounds", algorithms.Delayed, lambda _: {"delays": (0.5, 0.3, 0.2)}),
+    "buffered": ("a server that waits for half of the agents", algorithms.Buffered, _half),
     "momentum": ("a server with momentum 0.5", algorithms.Momentum, lambda _: {"momentum": 0.5}),
     "svrg": ("SVRG: passes over each agent's table", algorithms.SVRG, lambda _: {}),
     "fedprox": ("FedProx: local steps pulled back, by 0.1", algorithms.FedProx, lambda _: {"pull": 0.1}),
+    "fedlin": ("FedLin: drift measured at the start of a round", algorithms.FedLin, lambda _: {}),
+    "scaffold": ("Scaffold: half of the agents in a round", algorithms.Scaffold, _half),
+    "tracking": ("GradientTracking: drift tracked by the server", algorithms.GradientTracking, lambda _: {}),
 }
 AXES = {"communications": "rounds", "samples": "observations per agent", "bytes": "bytes sent, all agents"}
 STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows drift
