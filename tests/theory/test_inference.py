@@ -101,6 +101,8 @@ def test_exact_averages_have_the_covariance_of_the_limit():
     np.testing.assert_allclose(law.after(4000), law.covariance / 4000)
 
 
+GROWING = fl.PowerLength(2, 0.2)
+COIN = fl.problems.from_observations([([0.9, 0.1], np.ones((2, 1, 1)), [[0.0], [1.0]])])
 SMALL = fl.problems.garnet(agents=3, states=4, features=2, seed=1, weights=[1.0, 2.0, 3.0])
 
 
@@ -136,15 +138,101 @@ def test_the_law_of_decreasing_steps_is_that_of_ever_smaller_constant_ones(make)
     assert last.number(4) == pytest.approx(4**0.7 / 0.5)
 
 
+def quick(count=3):
+    """A problem of agents who differ, with all rates near 1."""
+    rng = np.random.default_rng(0)
+    A = [np.eye(2) * rng.uniform(0.8, 1.4) + 0.3 * rng.normal(size=(4, 2, 2)) for _ in range(count)]
+    b = [rng.normal(size=(4, 2)) + rng.normal(size=2) for _ in range(count)]
+    return fl.problems.from_observations([(np.full(4, 0.25), *of) for of in zip(A, b, strict=True)], weights=[1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("a", "last"),
+    [
+        (fl.SCAFFLSA(fl.PowerStep(0.5, 0.7), 2, participants=2), False),
+        (fl.SCAFFLSA(fl.PowerStep(0.5, 0.7), 2, participants=2), True),
+        (fl.SCAFFLSA(fl.PowerStep(0.5, 0.8), GROWING), True),
+        (fl.FedLSA(fl.PowerStep(0.5, 0.7), GROWING), True),
+    ],
+    ids=repr,
+)
+def test_exact_moments_and_two_thousand_runs_come_to_the_law_of_decreasing_steps(a, last):
+    p, T, run = quick(), [50, 200, 800], a if last else replace(a, average_after=0)
+    law, curve = fl.theory.central_limit(p, a, last), fl.theory.exact(p, run, 800, p.theta_star, record=T)
+    root = np.linalg.inv(np.linalg.cholesky(law.covariance))
+    scaled = [C * law.number(t + (not last)) for t, C in zip(T, curve["covariance"].values, strict=True)]
+    off = [np.abs(root @ C @ root.T - np.eye(2)).max() for C in scaled]
+    assert off[2] < 0.1
+    assert off[1] < off[0] / 1.3
+    assert off[2] < off[1] / 1.3  # it falls with a power of the rounds
+    found = fl.theory.normal_distance(fl.simulate(p, run, 800, 2000, p.theta_star, record=T), p, level=0.999)
+    total, moments, _ = found["distance"].values
+    assert (np.abs(total - moments) <= found["band"].sel(part="total").values).all()
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.7, 0.2), (0.9, 0.5)])
+def test_the_law_of_growing_rounds_is_that_of_a_million_local_steps(a, b):
+    """In dimension 1 with A = 1 the moments of theta and of its average obey three numbers."""
+    method, T = fl.SCAFFLSA(fl.PowerStep(0.5, a), fl.PowerLength(2, b)), 30_000
+    last, mean = (fl.theory.central_limit(COIN, method, each) for each in (True, False))
+    C = G = S = 0.0  # of theta, with the sum, of the sum
+    off = {}
+    for t, eta, H in zip(range(T), method.eta(np.arange(T)), method.steps_in(np.arange(T)), strict=True):
+        r = (1 - eta) ** H
+        C, before = r * r * C + eta**2 * 0.09 * (1 - r * r) / (1 - (1 - eta) ** 2), G
+        G, S = r * G + C, S + 2 * r * before + C
+        if t + 1 in (300, 3000, T):
+            off[t + 1] = abs(C / last.after(t + 1).item() - 1), abs(S / (t + 1) ** 2 / mean.after(t + 1).item() - 1)
+    assert max(off[T]) < 0.02
+    assert (np.array(off[3000]) < np.array(off[300]) / 1.8).all()
+    assert (np.array(off[T]) < np.array(off[3000]) / 1.8).all()
+
+
+@pytest.mark.parametrize(
+    ("last", "b", "a", "vanishes"),
+    [
+        (False, 0.2, 0.9, True),
+        (False, 0.2, 0.72, False),
+        (True, 0.3, 0.8, True),
+        (True, 0.3, 0.45, False),
+    ],
+)
+def test_the_powers_that_are_refused_are_those_at_which_drift_outlasts_noise(last, b, a, vanishes):
+    p = fl.problems.from_observations([([0.5, 0.5], [[[c]]] * 2, [[c - 2.0], [c - 1.0]]) for c in (1.0, 2.0)])
+    method = fl.FedLSA(fl.PowerStep(0.3, a), fl.PowerLength(2, b))
+    t, A, local = np.arange(30_000), p.A_bar[:, 0, 0], (p.theta_star_local - p.theta_star)[:, 0]
+    u, total, scaled = 0.0, 0.0, []
+    for at, r in zip(t + 1, (1 - np.outer(method.eta(t), A)) ** method.steps_in(t)[:, None], strict=True):
+        u = np.mean(r * u + (1 - r) * local)
+        total += u
+        if at in (3000, 30_000):
+            number = 1 / method.eta(t[at - 1 : at])[0] if last else at**2 / np.sum(2 / method.steps_in(t[:at]))
+            scaled.append(abs(u if last else total / at) * np.sqrt(number))
+    assert (scaled[1] < scaled[0]) == vanishes
+    if vanishes:
+        assert fl.theory.central_limit(p, method, last).number(30_000) == pytest.approx(number)
+    else:
+        with pytest.raises(ArgumentError, match="power of step_size must be above"):
+            fl.theory.central_limit(p, method, last)
+
+
 def test_what_has_no_limit_law_is_refused_by_name():
     power = fl.PowerStep(0.5, 0.4)
     for rule, a, last in (
         ("last must be False", fl.FedLSA(0.1, 2), True),
         ("power of step_size must be above 0.5 and below 1", fl.FedLSA(power, 2), False),
         ("power of step_size must be above 0 and below 1", fl.SCAFFLSA(fl.PowerStep(0.5, 1.0), 2), False),
-        ("participation must be 1.0", fl.SCAFFLSA(power, 2, participants=2), False),
-        ("algorithm must have equal agents", replace(OWN[0], step_size=power), True),
-        ("algorithm must have equal agents", replace(OWN[3], step_size=power), False),
+        (
+            "participation must be 1.0 where rounds grow",
+            fl.FedLSA(fl.PowerStep(0.5, 0.9), GROWING, participants=2),
+            False,
+        ),
+        ("local_steps must be the same", fl.SCAFFLSA(fl.PowerStep(0.5, 0.9), GROWING, participants=2), False),
+        ("local_steps must be the same", fl.SCAFFLSA(0.1, GROWING), False),
+        ("above 0.8 and below 1.2", fl.FedLSA(fl.PowerStep(0.5, 0.75), GROWING), False),
+        ("above 0.4 and below 1.2", fl.FedLSA(fl.PowerStep(0.5, 0.4), GROWING), True),
+        ("above 0.2 and below 1.2", fl.SCAFFLSA(fl.PowerStep(0.5, 0.2), GROWING), False),
+        ("power of local_steps must be below 1", fl.SCAFFLSA(fl.PowerStep(0.5, 1.5), fl.PowerLength(2, 1.0)), False),
         ("step_size must be small enough", fl.SCAFFLSA(30.0, 2), False),
     ):
         with pytest.raises(ArgumentError, match=rule):
@@ -158,7 +246,6 @@ def test_what_has_no_limit_law_is_refused_by_name():
 # --- the distance from the normal law ---------------------------------------------------------------------------------
 
 ROUNDS = [4, 8, 16, 32, 64, 128]
-COIN = fl.problems.from_observations([([0.9, 0.1], np.ones((2, 1, 1)), [[0.0], [1.0]])])
 
 
 def from_normal(n, q=0.1):
@@ -305,7 +392,10 @@ def test_laws_of_exchanges_are_those_of_the_same_method_in_stages(participants):
     joint = [fl.theory.stationary(SMALL, each, joint=True).joint for each in (a, given)]
     np.testing.assert_allclose(joint[1].covariance, joint[0].covariance, rtol=1e-8, atol=1e-12)
     np.testing.assert_allclose(joint[1].mean, joint[0].mean, rtol=0, atol=1e-10)
-    with pytest.raises(ArgumentError, match="step_size must be constant for averages of an exchange"):
-        fl.theory.central_limit(SMALL, replace(given, step_size=fl.PowerStep(0.1, 0.7)))
+    smaller = [replace(each, step_size=fl.PowerStep(0.1, 0.7)) for each in (a, given)]
+    for last in (False, True):
+        found = [fl.theory.central_limit(SMALL, each, last) for each in smaller]
+        np.testing.assert_allclose(found[1].covariance, found[0].covariance, rtol=1e-8)
+        np.testing.assert_allclose(found[1].mean, SMALL.theta_star, atol=1e-9)
     with pytest.raises(ArgumentError, match="step_size must be small enough"):
         fl.theory.central_limit(SMALL, replace(given, step_size=30.0))

@@ -36,7 +36,7 @@ from .joint_laws import checked_method, joint_limit, joint_round
 from .linear import check_accuracy, refined, smat, squares
 from .problem_moments import Moments, moments, start_error
 from .rounds import AgentRound, ServerRound, groups_of, round_of
-from .stationarity import AgentLimit, joint_vector, limit
+from .stationarity import AgentLimit, joint_vector, limit, stationary
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -59,9 +59,11 @@ class CentralLimit(Displayed, ReadOnly):
     algorithm: Algorithm = field(repr=False)
 
     def number(self, rounds: int) -> float:
-        """What sqrt(n) is of: the number of rounds; of the last iterate, 1 / eta."""
-        t = checks.integer("rounds", rounds, at_least=1)
-        return 1 / float(self.algorithm.eta(np.array([t - 1]))[0]) if self.last else float(t)
+        """What sqrt(n) is of: 1 / eta for the last iterate, else rounds, times the harmonic mean of H_t / H_0."""
+        t, a = checks.integer("rounds", rounds, at_least=1), self.algorithm
+        if self.last:
+            return 1 / float(a.eta(np.array([t - 1]))[0])
+        return float(t if not a.grows else t / np.mean(a.steps_in(np.zeros(1, np.int64)) / a.steps_in(np.arange(t))))
 
     def after(self, rounds: int) -> Floats:
         """(d, d): the covariance of the average of so many rounds, or of the last iterate, if the limit held there."""
@@ -86,7 +88,7 @@ def central_limit(problem: Problem | Moments, algorithm: Algorithm, last: bool =
     m = moments(problem)
     a = checked_method(m, replace(method("algorithm", algorithm, "theory"), average_after=None), IID())
     if isinstance(a.step_size, PowerStep) and a.step_size.power > 0:
-        return _decreasing(m, a, a.step_size.power, checks.boolean("last", last))
+        return _decreasing(problem, m, a, a.step_size.power, checks.boolean("last", last))
     eta = float(a.eta(np.zeros(1, np.int64))[0])
     lost = m.check_digits(eta)
     if checks.boolean("last", last):
@@ -167,43 +169,71 @@ def _summed_rounds(form: Joint, right: Floats) -> Floats:
     return np.concatenate([y + by_r @ r, r[sums:]])
 
 
-def _decreasing(m: Moments, a: Algorithm, power: float, last: bool) -> CentralLimit:
-    """The limit law at steps of this power."""
-    if declared(a):
-        raise ArgumentError(f"step_size must be constant for averages of an exchange; got {a.step_size}")
-    N, part, stages = m.n_agents, a.taking_part(m.n_agents), a.stages(1.0, m.n_agents)
-    corrected = any(np.any(getattr(stage, "gain", 0.0)) for stage in stages)
-    drifts = not corrected and a.mean_steps > 1 and bool(m.xi_star.any())  # FedLSA's bias falls as the step size
-    least = 0.5 if drifts and not last else 0.0
-    if not least < power < 1:
-        raise ArgumentError(f"power of step_size must be above {least:g} and below 1 for a limit law; got {power:g}")
-    if a.agent_factors(N) is not None or (last and (len(a.server()[1]) > 1 or a.server()[1][0] != 1)):
-        rule = "algorithm must have equal agents, and for the last iterate a server that takes the average,"
-        raise ArgumentError(f"{rule} at decreasing steps; got {type(a).__name__}")
-    if part < N and corrected:
-        raise ArgumentError(f"participation must be 1.0 for control variates at decreasing steps; got {part} of {N}")
-    t, w = m.table, m.weight
+def _decreasing(problem: Problem | Moments, m: Moments, a: Algorithm, power: float, last: bool) -> CentralLimit:
+    """The limit law at steps of this power, and rounds whose lengths grow with another: a round goes eta H far."""
+    N, part, shape = m.n_agents, a.taking_part(m.n_agents), a.in_round(0)
+    corrected = declared(a) or any(np.any(getattr(stage, "gain", 0.0)) for stage in shape.stages(1.0, N))
+    memory = last and (len(a.server()[1]) > 1 or a.server()[1][0] != 1)
+    if declared(a) or a.agent_factors(N) is not None or memory or (part < N and corrected):
+        grown, (mean, V, error, drifts) = 0.0, _of_small_steps(problem, m, a, last)
+    else:
+        grown, H, mean = getattr(a, a.length).power if a.grows else 0.0, shape.mean_steps, np.zeros(m.dim)
+        drifts = not corrected and (H > 1 or grown > 0) and bool(m.xi_star.any())
+        if part < N and grown > 0:
+            raise ArgumentError(f"participation must be 1.0 where rounds grow, for a limit law; got {part} of {N}")
+        V, error = _at_theta_star(m, part, H, last)
+        check_accuracy(error, "the limit covariance")
+    least = grown + ((grown if last else (1 + grown) / 2) if drifts else 0)  # FedLSA's bias falls as eta H
+    if not least < power < 1 + grown:
+        most = f"below {1 + grown:g}"
+        raise ArgumentError(f"power of step_size must be above {least:g} and {most} for a limit law; got {power:g}")
+    if grown >= 1 and not last:
+        raise ArgumentError(f"power of local_steps must be below 1 for a law of averages; got {grown:g}")
+    return CentralLimit(m.theta_star + mean, (V + V.T) / 2, error, last, a)
+
+
+def _of_small_steps(
+    problem: Problem | Moments, m: Moments, a: Algorithm, last: bool
+) -> tuple[Floats, Floats, float, bool]:
+    """What laws at constant steps tend to as these do, by extrapolation: E[u], V, its error, and whether E[u] moves."""
+    eta, rows = tuning.SMALL_STEP / (a.mean_steps * float(np.linalg.norm(m.A_bar, axis=(1, 2)).max())), []
+    for step in eta * 0.5 ** np.arange(tuning.SMALL_STEPS):
+        one = replace(a, step_size=float(step))
+        law = stationary(problem, one) if last else central_limit(problem, one)
+        rows.append(np.vstack([law.mean - m.theta_star, law.covariance / (step if last else 1.0)]))
+    table, error = np.array(rows), 0.0
+    for k in range(1, len(table)):
+        finer = table[1:] + (table[1:] - table[:-1]) / (2**k - 1)
+        error, table = float(np.linalg.norm(finer[-1, 1:] - table[-1, 1:])), finer
+    (mean, *V), size = table[0], float(np.linalg.norm(table[0, 1:]))
+    moves = float(np.linalg.norm(rows[0][0] - mean)) > tuning.MAX_LIMIT_ERROR * eta * np.sqrt(size)
+    if not (error := error / size if size else 0.0) <= tuning.MAX_LIMIT_ERROR:
+        rule = f"the limit at ever smaller steps must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
+        raise PrecisionError(f"{rule}; got an error of {error:.1e}")
+    return mean, np.array(V), error, moves
+
+
+def _at_theta_star(m: Moments, part: int, H: float, last: bool) -> tuple[Floats, float]:
+    """V of agents that are alike but for their observations, from their noise at theta_star, and its error."""
+    N, t, w = m.n_agents, m.table, m.weight
     own = smat(m.noise[t] @ squares(np.append(m.offset, 1.0)), m.dim)
-    noise = np.tensordot(m.count * w**2, own, 1) * N / part / a.mean_steps
+    noise = np.tensordot(m.count * w**2, own, 1) * N / part / H
     if part < N:  # who takes part is seen in what agents lack at theta_star, which is xi_star
         x = np.sqrt(m.count)[:, None] * w[:, None] * m.xi_star[t]
         noise = noise + N * (N - part) / (part * (N - 1)) * x.T @ x
     A = np.tensordot(m.table_weights, m.A_bar, 1)
     if not (slowest := float(np.linalg.eigvals(A).real.min())) > 0:
         raise ArgumentError(f"A_bar must have eigenvalues with real parts above 0 for a limit law; got {slowest:g}")
-    if last:
-        from scipy.linalg import solve_continuous_lyapunov as solve  # slow to load
-
-        Q = noise * a.mean_steps
-        V = solve(A, Q)
-        change = solve(A, Q - A @ V - V @ A.T)
-        V, error = V + change, float(np.linalg.norm(change) / np.linalg.norm(V)) if Q.any() else 0.0
-    else:
+    if not last:
         half, error = refined(A, noise)
         V, off = refined(A, half.T)
-        error += off
-    check_accuracy(error, "the limit covariance")
-    return CentralLimit(m.theta_star, (V + V.T) / 2, error, last, a)
+        return V, error + off
+    from scipy.linalg import solve_continuous_lyapunov as solve  # slow to load
+
+    Q = noise * H
+    V = solve(A, Q)
+    change = solve(A, Q - A @ V - V @ A.T)
+    return V + change, float(np.linalg.norm(change) / np.linalg.norm(V)) if Q.any() else 0.0
 
 
 def normal_distance(

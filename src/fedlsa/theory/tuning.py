@@ -90,6 +90,7 @@ RADIUS_RESIDUAL = 1e-10  # of an eigenvalue, relative, from which on it is taken
 SIDE_RESIDUAL = 1e-3  # the same of its distance to a number, where only the side matters
 CLEARLY_UNSTABLE = 1.01  # radius from which on it decides by itself
 LIMIT_GOAL, STABILITY_GOAL = 1e-12, 1e-6  # error that routes to a limit aim at; the same where only its sign matters
+SMALL_STEP, SMALL_STEPS = 0.03, 6  # of what eta H ||A|| is at first, and how often it is halved, to extrapolate to 0
 MAX_LIMIT_ERROR = 1e-6  # up to which a limit is returned, with that error, where no route is accurate
 WRITTEN_OUT = 2000  # numbers of a state up to which a round is written out as a matrix: 32 MB
 KEPT = 1e-12  # of a round on the joint law: singular values of what it changes, below which it keeps a direction
