@@ -15,7 +15,7 @@ from .page_settings import BESIDE, METHODS, SETTINGS, PageSettings
 VISIBLE = 1e-3  # of an error: smaller parts are not named
 NEARLY = 0.05  # of an error, within which it has reached its floor
 NAMES = {"start": "what is left of the start", "drift": "drift", "noise": "noise"}
-DRIFTING = ("FedLSA", "FedProx")  # without control variates
+DRIFTING = ("FedLSA", "FedNova", "FedProx")  # without control variates
 LESS_DRIFT = "but fewer local steps, a smaller step size or control variates would."
 LESS_NOISE = "but a smaller step size would."
 MEANS = "with more than 20 coefficients, or more rows than fit into memory, local steps take a site's means"
