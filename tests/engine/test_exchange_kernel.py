@@ -227,14 +227,46 @@ def refused(match, method, problem=None, **options):
         fl.simulate(problem or decision_processes(), method, 5, seeds=2, **options)
 
 
+@dataclass(frozen=True, repr=False)
+class Given(ExchangeMethod):
+    made: Any = None
+
+    def exchange(self, eta, updates, agents, dim):
+        return self.made(eta) if callable(self.made) else self.made
+
+
+HALF = {"theta": 1}
+
+
+@pytest.mark.parametrize(("rule", "of"), [
+    ("factor of change in the mean mean must be an array of finite numbers", {"means": {"mean": ("change", "x")}}),
+    ("factor of change in the mean mean must be .* got nan", {"means": {"mean": ("change", np.nan)}}),
+    ("factor of the mean mean must be .* one of shape (7,)", {"means": {"mean": ("change", np.ones(7))}}),
+    ("factor of xi in the row of correction must be .* got 'a'", {"correction": {"xi": "a"}}),
+    ("factor of theta must be .* one of shape (3,)", {"server": ("v",), "begin": {"v": {"theta": np.ones(3)}}}),
+    ("factor of theta must be .* one of shape (3, 1)", {"agent": ("v",), "begin": {"v": {"theta": np.ones((3, 1))}}}),
+    ("probability of a start must be .* got 'a'", {"start": (("a", HALF),)}),
+    ("probability of start 0 must be .* one of shape (7,)", {"start": ((np.ones(7), HALF),)}),
+    ("probabilities of starts must add up to 1 .* got 0.5", {"start": ((0.5, HALF),)}),
+    ("probabilities of starts must add up to 1 .* got 0", {"start": ()}),
+    ("presence must be .* got nan", {"presence": np.full(4, np.nan)}),
+    ("each of messages must be a name; got 1", {"messages": {1: {"theta_hat": 1}}}),
+    ("each of means must be a name; got 1", {"means": {1: ("change", 1)}}),
+    ("messages must be at least one; got none", {"messages": {}, "means": {}, "then": {}}),
+    ("parameters must be .* got nan", {"rule": adapt, "parameters": (np.nan,)}),
+    ("parameters must be .* got None", {"rule": adapt, "parameters": None}),
+    ("rule must be a function or None; got 3", {"rule": 3}),
+])  # fmt: skip
+def test_odd_exchanges_are_refused_in_all_engines_and_in_theory(rule, of):
+    p, match = decision_processes(), rule.replace("(", "\\(").replace(")", "\\)")
+    for engine in ("reference", "cpu"):
+        with pytest.raises(fl.errors.FedLSAError, match=match):
+            fl.simulate(p, Given(0.1, 3, Exchange(**of)), 5, seeds=2, engine=engine)
+    with pytest.raises(fl.errors.FedLSAError, match=match):
+        fl.theory.exact(p, Given(0.1, 3, Exchange(**of)), 5)
+
+
 def test_what_no_engine_can_do_is_refused():
-    @dataclass(frozen=True, repr=False)
-    class Given(ExchangeMethod):
-        made: Any = None
-
-        def exchange(self, eta, updates, agents, dim):
-            return self.made(eta) if callable(self.made) else self.made
-
     def both(server, means, t, parameters):
         raise ValueError("no")
 
@@ -253,6 +285,7 @@ def test_what_no_engine_can_do_is_refused():
         def server(self):
             return ((1.0,),), (0.5,)
 
+    refused("rule must be a plain function", Given(0.1, 3, Exchange(rule=dict)), engine="cpu")
     refused("must not both be declared", Two(0.1, 3))
     with pytest.raises(fl.errors.ArgumentError, match="must not declare an exchange"):
         round_paths(decision_processes(), Declared(0.1, 3))

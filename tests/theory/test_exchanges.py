@@ -265,6 +265,14 @@ def test_curves_end_in_the_limit_and_steps_beyond_the_edge_have_none(name):
     assert not above.stable
 
 
+def test_steps_beyond_all_numbers_have_no_limit_and_no_central_limit():
+    p = tiny()
+    for a in (fl.Delayed(1e150, 4), fl.SVRG(1e150, 4, corrected=False)):
+        assert not fl.theory.stationary(p, a).stable
+        with pytest.raises(fl.errors.ArgumentError, match=r"step_size must be small enough .* got 1e\+150"):
+            fl.theory.central_limit(p, a)
+
+
 def test_averaged_control_variates_have_exact_curves():
     p = tiny(agents=3, seed=3)
     a = fl.SCAFFLSA(0.1, 3, average_after=2)

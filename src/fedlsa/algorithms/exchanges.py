@@ -82,11 +82,13 @@ class Exchange(Displayed, ReadOnly):
         each = [*server, *agent, *FROM_START, "start", "theta_hat", *self.messages, *self.sent, *self.means]
         if len(set(each)) < len(each):
             raise ArgumentError(f"names of an exchange must be distinct; got {checks.show(each)}")
-        for message in [message for message, _ in self.means.values()]:
+        for name, (message, factor) in self.means.items():
             checks.choice("message of a mean", message, self.messages)
+            _check_numbers(f"factor of {message} in the mean {name}", factor)
         known = {*server, *agent, *FROM_START}
-        for _, row in self.starts:
+        for probability, row in self.starts:
             _check("start", row, known)
+            _check_numbers("probability of a start", probability)
         _check("correction", self.correction, known)
         for name, row in self.messages.items():
             _check(name, row, {*known, "start", "theta_hat"})
@@ -116,8 +118,11 @@ class Exchange(Displayed, ReadOnly):
                 checks.instance(f"each of {name}", each, str, "a name")
         rows, mappings = [self.correction], ("messages", "means", "then", "absent", "begin")
         for name in mappings:
-            checks.instance(name, getattr(self, name), Mapping, "a mapping of names")
+            for each in checks.instance(name, getattr(self, name), Mapping, "a mapping of names"):
+                checks.instance(f"each of {name}", each, str, "a name")
             rows += [] if name == "means" else getattr(self, name).values()
+        if not self.messages:
+            raise ArgumentError("messages must be at least one; got none")
         if not isinstance(self.start, Mapping):
             for pair in checks.entries("start", self.start, "a row, or pairs of a probability and a row"):
                 rows += checks.entries("each of start", pair, "a pair of a probability and a row")[1:2] or [None]
@@ -130,6 +135,28 @@ class Exchange(Displayed, ReadOnly):
         checks.real("pull", self.pull, at_least=0)
         checks.boolean("anchored", self.anchored)
         checks.integer("downloads", self.downloads)
+        checks.callback("rule", self.rule)
+        parameters = checks.array("parameters", self.parameters, ("p",))
+        object.__setattr__(self, "parameters", tuple(parameters.tolist()))
+
+    def check_sizes(self, agents: int, dim: int) -> None:
+        """Refuse factors and probabilities that are not those of so many agents and coordinates. agents : N; dim : d"""
+        server, N, d = {"theta", *self.server}, agents, dim
+        rows = [(name in server, row) for each in (self.begin, self.then, self.absent) for name, row in each.items()]
+        rows += [(False, row) for row in (*self.messages.values(), self.correction, *(row for _, row in self.starts))]
+        for of_server, row in rows:
+            for vector, factor in row.items():
+                n, m = np.atleast_2d(factor).shape if np.ndim(factor) < 3 else (0, 0)
+                if n not in (1, 1 if of_server else N) or m not in (1, d):
+                    rule = "a number or (d,) in a row of the server" if of_server else "a number, (N, 1), (d,), (N, d)"
+                    rule = f"factor of {vector} must be {rule}, with N = {N} and d = {d}"
+                    raise ArgumentError(f"{rule}; got one of shape {np.shape(factor)}")
+        each_agent = {f"factor of the mean {name}": factor for name, (_, factor) in self.means.items()}
+        each_agent |= {f"probability of start {j}": q for j, (q, _) in enumerate(self.starts)}
+        for name, number in each_agent.items():
+            if (shape := np.shape(number)) not in ((), (1,), (N,)):
+                raise ArgumentError(f"{name} must be a number or (N,), with N = {N}; got one of shape {shape}")
+        self.answering(N, N), self.probabilities(N)
 
     @property
     def sent(self) -> list[str]:
@@ -165,8 +192,8 @@ class Exchange(Displayed, ReadOnly):
         """(J, N): with which an agent takes each of the starts. agents : N"""
         q = np.array([np.broadcast_to(np.asarray(p, np.float64), agents) for p, _ in self.starts])
         checks.refuse(q < 0, q, "probability of a start must be at least 0")
-        if np.abs(q.sum(0) - 1).max() > 1e-12:
-            raise ArgumentError(f"probabilities of starts must add up to 1 for each agent; got {checks.show(q.sum(0))}")
+        total = np.zeros(agents) + q.sum(0)
+        checks.refuse(np.abs(total - 1) > 1e-12, total, "probabilities of starts must add up to 1 for each agent")
         return q
 
     def answering(self, agents: int, participants: int) -> tuple[Floats, Floats]:
@@ -195,5 +222,9 @@ def _check(name: str, row: Row, known: set[str]) -> None:
     for vector, factor in row.items():
         if vector not in known:
             raise ArgumentError(f"row of {name} must be of {', '.join(sorted(known))}; got {vector}")
-        if not np.isfinite(checks.as_array(f"factor of {vector}", factor).astype(np.float64)).all():
-            raise ArgumentError(f"factor of {vector} in the row of {name} must be finite; got {checks.show(factor)}")
+        _check_numbers(f"factor of {vector} in the row of {name}", factor)
+
+
+def _check_numbers(name: str, value: Any) -> None:
+    """Refuse what is not finite numbers, of any shape."""
+    checks.array(name, value, checks.as_array(name, value).shape)

@@ -197,6 +197,18 @@ class Algorithm(Checked, ABC):
         """
         return None
 
+    def checked_exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
+        """What `exchange` gives in a round, checked; of a method that declares one. eta, updates : numbers, or (N,)"""
+        eta, updates = (x[:, None] if np.ndim(x) else np.asarray(x).item() for x in (eta, updates))
+        found = self.exchange(eta, updates, agents, dim)
+        if not isinstance(found, Exchange):
+            rule = f"exchange of {type(self).__name__} must give an Exchange in every round"
+            raise ArgumentError(f"{rule}; got {type(found).__name__}")
+        found.check_sizes(agents, dim)
+        if found.presence is not None and self.taking_part(agents) < agents:
+            raise ArgumentError(f"participants must be all where presence says who answers; got {self!r}")
+        return found
+
     def agent_factors(self, agents: int) -> tuple[Floats, Floats] | None:
         """Where agents differ: (N,), step size of each over that of the round, and (N,), length of its rounds."""
         return None
@@ -276,9 +288,9 @@ class Algorithm(Checked, ABC):
 
         agents : N; dim : d
         """
-        found = self.exchange(1.0, 1, agents, dim)
-        if found is None:
+        if type(self).exchange is Algorithm.exchange:
             return np.full(agents, self.taking_part(agents) / agents), 2 * 8.0 * dim
+        found = self.checked_exchange(1.0, 1, agents, dim)
         return found.answering(agents, self.taking_part(agents))[0], found.bytes(dim)
 
     def taking_part(self, agents: int) -> int:

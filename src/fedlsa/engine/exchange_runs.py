@@ -25,7 +25,7 @@ from .exchange_kernel import (
     count_answers,
     run_all,
 )
-from .hooks import compiled_rule, failure, round_exchange, rows_remembered
+from .hooks import compiled_rule, failure, rows_remembered
 from .jobs import Job, JobOutcome, RunState
 from .outcome_tables import chain_positions, chain_states, read_only
 from .schedule import Schedule, schedule
@@ -92,7 +92,8 @@ class RoundNumbers:
     def _flatten(self, *given: float) -> Floats:
         job, (eta, updates) = self.job, np.array(given).reshape(2, -1)
         one = () if not job.agents_differ else len(eta)
-        x = round_exchange(job.algorithm, eta.reshape(one), updates.astype(np.int64).reshape(one), job.problem)
+        sizes = job.problem.n_agents, job.problem.dim
+        x = job.algorithm.checked_exchange(eta.reshape(one), updates.astype(np.int64).reshape(one), *sizes)
         layout, numbers = flatten(x, job.problem, job.participants)
         alike = all(np.array_equal(np.array(a), np.array(b)) for a, b in zip(layout, self.layout, strict=True))
         alike = alike and x.rule is self.exchange.rule

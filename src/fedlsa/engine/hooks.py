@@ -107,8 +107,8 @@ def refuse_raising(name: str, algorithm: type[Algorithm], function: Any) -> None
 
 def _kernel(function: Any, arguments: tuple[Any, ...], guard: Callable[[Any], Any], expected: str) -> Any:
     """A user's function of such arguments, compiled, within what `guard` makes of it, for task_struct.invoke."""
-    step = njit(error_model="numpy", boundscheck=True)(function)
     try:
+        step = njit(error_model="numpy", boundscheck=True)(function)
         step.compile(arguments)
         return cfunc(KERNEL)(guard(step))
     except Exception as error:  # Numba raises many kinds for a function that it cannot compile
@@ -224,40 +224,18 @@ def bad_order(sampling: Sampling, where: str) -> ArgumentError:
 # --- the exchange of a method -----------------------------------------------------------------------------------------
 
 
-def round_exchange(algorithm: Algorithm, eta: Any, updates: Any, problem: Problem) -> Exchange:
-    """What a round with this step size and length is, checked; eta, updates : numbers, or (N,) where agents differ."""
-    N, d, name = problem.n_agents, problem.dim, type(algorithm).__name__
-    given: tuple[Any, Any] = (eta[:, None], updates[:, None]) if np.ndim(eta) else (float(eta), int(updates))
-    exchange = algorithm.exchange(*given, N, d)
-    if not isinstance(exchange, Exchange):
-        raise ArgumentError(f"exchange of {name} must give an Exchange in every round; got {type(exchange).__name__}")
-    then = len(exchange.starts) + 1 + len(exchange.messages)
-    for i, row in enumerate(exchange.rows):
-        of_server = then <= i <= then + len(exchange.server)
-        for vector, factor in row.items():
-            n, m = np.atleast_2d(factor).shape if np.ndim(factor) < 3 else (0, 0)
-            if n not in (1, 1 if of_server else N) or m not in (1, d):
-                rule = "a number or (d,) in a row of the server" if of_server else "a number, (N, 1), (d,), (N, d)"
-                rule = f"factor of {vector} must be {rule}, with N = {N} and d = {d}"
-                raise ArgumentError(f"{rule}; got one of shape {np.shape(factor)}")
-    return exchange
-
-
 def first_exchange(algorithm: Algorithm, sampling: Sampling, problem: Problem, dtype: str) -> Exchange | None:
     """The exchange of the first round of a method, checked; None where its rounds are not declared as one."""
     own, N = type(algorithm), problem.n_agents
     if own.exchange is Algorithm.exchange:
         return None
     plan = schedule(algorithm, sampling, 0, 1, N)
-    exchange = round_exchange(algorithm, plan.step_sizes[0], plan.updates[0], problem)
+    exchange = algorithm.checked_exchange(plan.step_sizes[0], plan.updates[0], N, problem.dim)
     for name in ("server", "server_step"):
         if getattr(own, name) is not getattr(Algorithm, name):
             raise ArgumentError(f"exchange and {name} must not both be declared; got both of {own.__name__}")
     if dtype != "float64":
         raise ArgumentError(f"dtype must be 'float64' for {own.__name__}, which declares an exchange; got {dtype!r}")
-    if exchange.presence is not None and algorithm.taking_part(N) < N:
-        raise ArgumentError(f"participants must be all where presence says who answers; got {algorithm!r}")
-    exchange.answering(N, N), exchange.probabilities(N)
     return exchange
 
 

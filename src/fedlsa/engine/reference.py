@@ -22,7 +22,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
-from .hooks import apply_own, apply_server_step, combine, draw_pass, round_exchange, rows_remembered
+from .hooks import apply_own, apply_server_step, combine, draw_pass, rows_remembered
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import OutcomeTables, chain_states
 from .progress import Progress
@@ -279,7 +279,7 @@ def run_exchange(
     """
     now, w, (N, d), every = start, problem.weights, start.xi.shape, np.arange(problem.n_agents)
     for s in range(len(rounds.gains)):
-        t, x = rounds.first + s + 1, round_exchange(algorithm, rounds.step_sizes[s], rounds.updates[s], problem)
+        t, x = rounds.first + s + 1, algorithm.checked_exchange(rounds.step_sizes[s], rounds.updates[s], N, d)
         k, names = len(x.server), ("xi", *x.agent)
         of_agents, given = np.split(now.memory[k:], [N * len(x.agent)])
         own = of_agents.reshape(N, len(x.agent), d)

@@ -53,12 +53,13 @@ def exchange_of(a: Algorithm, eta: float, m: Moments, upload_noise: float = 0.0)
     if isinstance(H, Geometric):
         raise ArgumentError(f"round lengths must not be random on the joint law of all agents; got {a!r}")
     etas, steps, gains = (x[0] for x in a.of_agents(np.array([eta]), np.array([H]), 1, N))
-    column = [x[:, None] if np.ndim(x) else x.item() for x in (etas, steps, gains)]
-    found = a.exchange(column[0], column[1], N, d)
-    if found is None:
-        found = _linear(a, column[2], a.taking_part(N) / N)
+    if declared(a):
+        found = a.checked_exchange(etas, steps, N, d)
+    else:
+        found = _linear(a, gains[:, None] if np.ndim(gains) else gains.item(), a.taking_part(N) / N)
     if found.rule is not None:
-        raise ArgumentError(f"rule of {type(a).__name__} must be None for theory: a server's own function has no law")
+        rule = f"rule of {type(a).__name__} must be None for theory, for a server's own function has no law"
+        raise ArgumentError(f"{rule}; got {checks.show(found.rule)}")
     if found.table is not None:
         raise ArgumentError(f"table of {type(a).__name__} must be None for theory; got {found.table!r}")
     if upload_noise:
@@ -173,11 +174,7 @@ class ExchangeRound:
         return out
 
     def _factor(self, row: Any, name: str) -> Floats:
-        try:
-            return np.broadcast_to(np.asarray(row.get(name, 0.0), np.float64), (self.N, self.d))
-        except ValueError:
-            rule = f"a number, or of shape ({self.N}, 1), ({self.d},) or ({self.N}, {self.d})"
-            raise ArgumentError(f"factor of {name} must be {rule}; got {checks.show(row[name])}") from None
+        return np.broadcast_to(np.asarray(row.get(name, 0.0), np.float64), (self.N, self.d))
 
     def _of(self, row: Any, known: dict[str, Floats]) -> Floats:
         """The map of a row; means come later."""

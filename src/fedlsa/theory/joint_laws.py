@@ -145,7 +145,7 @@ class Moved:
     def __init__(self, step: ExchangeRound) -> None:
         n = step.size
         self.step, M = step, step.carry(np.eye(n))
-        U, values, _ = np.linalg.svd(M - np.eye(n))
+        U, values, _ = np.linalg.svd(np.where(np.isfinite(M), M, 0.0) - np.eye(n))
         kept = U[:, values < tuning.KEPT * max(1.0, float(values[0]))]
         self.unit = step.added(np.zeros((n, n)), None, unit=1.0)  # noise of local steps alone moves nothing kept
         quiet = np.abs(np.einsum("ij,ik,kj->j", kept, self.unit, kept)) < tuning.KEPT * float(np.abs(self.unit).max())
@@ -161,7 +161,7 @@ class Moved:
     def powers(self) -> list[Floats] | None:
         """M, M^2, M^4, ... until nothing is left; None where that does not come."""
         out = [self.mean]
-        while (size := float(np.linalg.norm(out[-1]))) > tuning.LENGTHS_TAIL**0.5:
+        while not (size := float(np.linalg.norm(out[-1]))) <= tuning.LENGTHS_TAIL**0.5:  # NaN has no end
             if not size < tuning.GROWN**4 or len(out) > tuning.MAX_DOUBLINGS // 2:
                 return None
             out.append(out[-1] @ out[-1])
