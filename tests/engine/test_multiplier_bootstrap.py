@@ -10,7 +10,13 @@ from fedlsa.errors import ArgumentError
 
 P = fl.problems.garnet(agents=4, states=5, features=2, seed=1)
 PLAIN = fl.FedLSA(fl.PowerStep(0.4, 0.6), 2)
-METHODS = [PLAIN, replace(PLAIN, average_after=10), replace(PLAIN, average_after=0, local_steps=fl.PowerLength(1, 0.5))]
+METHODS = [
+    PLAIN,
+    replace(PLAIN, average_after=10),
+    replace(PLAIN, average_after=0, local_steps=fl.PowerLength(1, 0.5)),
+    fl.SCAFFLSA(fl.PowerStep(0.4, 0.6), fl.PowerLength(1, 0.5)),
+    fl.Scaffnew(0.4, 0.5, average_after=10),
+]
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)
@@ -37,9 +43,11 @@ def test_observations_of_any_kind_are_those_of_simulate():
 
 def test_what_has_no_bootstrap_is_refused_by_name():
     for rule, a, given in (
-        ("algorithm must be an fl.FedLSA", fl.SCAFFLSA(0.1, 2), {}),
-        ("algorithm must be a plain FedLSA", replace(PLAIN, participants=2), {}),
-        ("algorithm must be a plain FedLSA", replace(PLAIN, projection=1.0), {}),
+        ("participation must be 1.0", fl.SCAFFLSA(0.1, 2, participants=2), {}),
+        ("algorithm must have equal agents", fl.Momentum(0.1, 2), {}),
+        ("algorithm must have equal agents", fl.Buffered(0.1, 2), {}),
+        ("algorithm must have equal agents", replace(PLAIN, projection=1.0), {}),
+        ("algorithm must be a method", "fedlsa", {}),
         ("copies must be at least 19", PLAIN, {"copies": 18}),
         ("average_after must be at most rounds", replace(PLAIN, average_after=600), {}),
         ("level", PLAIN, {"level": 1.0}),
@@ -62,3 +70,17 @@ def test_regions_hold_theta_star_as_often_as_they_say(after):
     ball = np.linalg.norm(r["theta"] - p.theta_star, axis=1) <= r["radius"]
     error = np.sqrt(0.9 * 0.1 / seeds)
     assert (np.abs(np.append(inside.mean("seed"), ball.mean()) - 0.9) <= 3 * error).all()
+
+
+@pytest.mark.parametrize("a", [PLAIN, fl.SCAFFLSA(fl.PowerStep(0.4, 0.6), 2)], ids=repr)
+def test_copies_vary_as_the_limit_law_says_however_much_agents_differ(a):
+    seeds, rounds, start = 300, 300, [0.0]
+    noise, ones = np.array([[-1.0], [1.0]]), np.ones((2, 1, 1))
+    for apart in (0.0, 3.0):  # agents of one A, so that there is no drift
+        p = fl.problems.from_observations([([0.5, 0.5], ones, noise + apart * c) for c in (-1, 0, 1)])
+        r = fl.bootstrap(p, a, rounds, copies=99, seeds=seeds, level=0.9, theta_0=start)
+        inside = float(((r["lower"] <= p.theta_star) & (p.theta_star <= r["upper"])).mean())
+        assert abs(inside - 0.9) <= 3 * np.sqrt(0.9 * 0.1 / seeds)
+        law = fl.theory.exact(p, a, rounds, start, record=[rounds])["covariance"].item()
+        spread = float(((r["copies"] - r["theta"]) ** 2).mean())
+        assert abs(spread / law - 1) <= 0.05 + 3 * np.sqrt(2 / 99 / seeds)  # to first order, in steps of 0.013
