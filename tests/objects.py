@@ -29,6 +29,17 @@ def dense():
     return fl.problems.from_observations([([0.5, 0.5], np.eye(2) + np.array([[[0.1]], [[-0.1]]]), np.ones((2, 2)))])
 
 
+def draw(agent, uniforms, u, v):
+    u[:], v[:] = 1.0, 1.0
+    return uniforms[0]
+
+
+def stream():
+    return fl.problems.stream(
+        np.ones((2, 1, 1)), np.full((2, 1), 0.5), draw, 1, np.diag([0, 1 / 12]) + np.zeros((2, 1, 1))
+    )
+
+
 def log():
     states = np.array([0, 1, 2, 0, 1, 0, 2])
     reward, ends = np.arange(7.0), np.array([0, 0, 1, 0, 1, 0, 1])
@@ -73,6 +84,8 @@ OBJECTS = {
     "rank-one observations": lambda: chains().observations,
     "dense observations": lambda: dense().observations,
     "chain": lambda: chains().chain,
+    "stream": stream,
+    "drawn observations": lambda: stream().observations,
     "Exchange": lambda: fl.Exchange(server=("past",), begin={"past": {"theta": np.ones(2)}}),
     "moments": lambda: fl.theory.moments(chains()),
     "constants": lambda: fl.theory.constants(chains()),

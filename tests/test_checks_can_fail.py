@@ -102,7 +102,17 @@ A, b = RING.observations.matrices(slice(0, len(RING.prob)))
 FAR = RING._table_means[0] * 1.01, RING._table_means[1]
 SWAPPED = replace(GARNET.chain, stationary=GARNET.chain.stationary.reshape(3, -1)[:, ::-1].ravel().copy())
 OTHER = {"constructor": "ring", "arguments": {"agents": 5, "noise": 0.3}}
+LINES = np.array([[1.0, 2.0], [0.0, 1.0]])
+
+
+def draw_points(agent, uniforms, u, v):
+    u[0] = v[0] = 1.0
+    u[1] = v[1] = uniforms[0] - 0.5
+    return LINES[agent, 0] + LINES[agent, 1] * u[1]
+
+
 PROBLEMS = {
+    "draws": lambda: fl.problems.stream(np.tile(np.diag([1, 1 / 11]), (2, 1, 1)), LINES / [1, 12], draw_points, 1),
     "means": lambda: damaged(RING, _table_means=FAR),
     "solution": lambda: damaged(RING, theta_star=RING.theta_star + 1e-3),
     "hurwitz": lambda: replace(RING, observations=Dense(-A, -b)),

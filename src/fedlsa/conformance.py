@@ -19,9 +19,9 @@ import numpy as np
 from . import checks, problems, results, theory
 from .algorithms import SCAFFLSA, Algorithm, PowerStep, method, method_class
 from .engine import resume, simulate
-from .engine.hooks import draw_pass
+from .engine.hooks import check_draws, compiled_draw, draw_pass
 from .errors import ArgumentError
-from .problems import Problem
+from .problems import Problem, Stream
 from .results import recipe
 from .sampling import IID, SAME_MEANS, Markov, Replay, Sampling, law_of
 from .value_objects import Displayed
@@ -29,11 +29,13 @@ from .value_objects import Displayed
 SEEDS = (3, 2**40 + 1)  # the second needs both halves of the key
 REPEATS, STANDARD_ERRORS = 400, 5.0  # seeds of a comparison with theory, and what it allows
 SLOWEST = 20_000  # rounds that a limit may take
+DRAWS = 20_000  # observations of each agent whose mean is looked at
 METHOD = {
     "engines": 1e-9, "options": 1e-9, "bits": 0, "resumed": 0, "recipes": 0, "invariant": 1e-13, "single_step": 1e-11,
     "exact": STANDARD_ERRORS, "limits": 1e-6, "fixed_point": 1e-8,
 }  # fmt: skip
 PROBLEM = {
+    "draws": STANDARD_ERRORS,
     "means": 1e-12, "solution": 1e-9, "hurwitz": 0, "moments": 1e-9, "read_only": 0, "chains": 1e-12, "recipe": 0,
     "simulated": 1e-9, "curve": STANDARD_ERRORS,
 }  # fmt: skip
@@ -208,9 +210,27 @@ class Checks:
         counts = np.bincount(rows, None, length)  # Poisson, or less random
         return float(np.abs(counts - passes).max() / math.sqrt(passes))
 
+    def draws(self) -> float:
+        """Numbers that a function draws have the stated means, in standard errors: A(z) = u v^T and b(z) = y u."""
+        p, worst = self.problem, 0.0
+        if not isinstance(p.observations, Stream):
+            raise NotAsked("observations are listed")
+        d, x, kernel = p.dim, np.zeros((DRAWS, 3 * p.dim)), compiled_draw(p.observations)
+        for c in range(p.n_agents):
+            for k in range(DRAWS):
+                kernel.ctypes(x[k].ctypes.data, d, 0, c, k, 0, 0, 0)
+            z = x[:, :d, None] * np.insert(x[:, d : 2 * d], d, x[:, 2 * d], axis=1)[:, None]  # A(z), and b(z) behind it
+            off = np.abs(z.mean(0) - np.column_stack([p.A_bar[c], p.b_bar[c]]))
+            error = np.maximum(z.std(0) / math.sqrt(DRAWS), 1e-12 * max(np.abs(z).max(), 1e-100))
+            worst = max(worst, float((off / error).max()))
+        check_draws(p.observations)
+        return worst
+
     def outcomes(self) -> list[tuple[Any, Any, Any]]:
         """(probabilities, A, b) of each agent."""
         p, spans = self.problem, list(self.problem.spans())
+        if isinstance(p.observations, Stream):
+            raise NotAsked("observations are drawn")
         return [(p.prob[spans[m]], *p.observations.matrices(spans[m])) for m in p.assignment]
 
     def means(self) -> float:
@@ -259,14 +279,16 @@ class Checks:
 
     def recipe(self) -> float:
         """Its recipe, as text, makes an equal problem: end a constructor with `recorded`."""
-        if not self.problem.recipe:
-            raise NotAsked("it has no recipe")
+        if not self.problem.recipe or isinstance(self.problem.observations, Stream):
+            raise NotAsked("it has no recipe that is text")
         again = problems.from_recipe(recipe.value(recipe.problem_text(self.problem, with_data=True)))
         return float(recipe.problem_digest(again) != recipe.problem_digest(self.problem))
 
     def with_method(self) -> Checks:
         """The same with SCAFFLSA at a stable step size."""
-        return replace(self, method=SCAFFLSA(theory.stability_limit(self.problem, SCAFFLSA(1.0, 3), 0.1) / 3, 3))
+        z, p = self.problem.observations, self.problem
+        p = p.on_means() if isinstance(z, Stream) and not z.moments else p
+        return replace(self, method=SCAFFLSA(theory.stability_limit(p, SCAFFLSA(1.0, 3), 0.1) / 3, 3))
 
     def simulated(self) -> float:
         """The compiled engine gives what the reference gives, in all its samplings."""
@@ -325,11 +347,11 @@ def _checked(problem: Problem | None) -> Problem:
 def check_problem(problem: Problem, only: Sequence[str] | None = None) -> Conformance:
     """What holds for all problems: means and moments by enumeration, the solution, chains, recipe, engines, theory.
 
-    problem : with tables that can be enumerated; only : names of the checks that are asked, by default all
+    problem : with tables that can be enumerated, or a stream; only : names of the checks that are asked, by default all
 
     >>> report = fl.check_problem(fl.problems.garnet(agents=2, states=4, features=2))
-    >>> bool(report), len(report.held), report.skipped
-    (True, 9, {})
+    >>> bool(report), len(report.held), list(report.skipped)
+    (True, 9, ['draws'])
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     return Checks(None, problem).report(f"Problem made by {problem.made_by}", PROBLEM, only)

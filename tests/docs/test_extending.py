@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf8")
-METHOD, USE, _, PROBLEM, SAMPLING = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
+METHOD, USE, _, PROBLEM, SAMPLING, STREAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
 AS_PART = """
 import numpy as np
 import fedlsa as fl
@@ -26,7 +26,7 @@ print(fl.plan(p, epsilon=0.5, method="halfgain").rounds)
 
 def test_the_page_counts_the_lines_of_each():
     """Of the class or function, without its docstring and empty lines; of the longer of two."""
-    for block, name in ((METHOD, "method"), (PROBLEM, "problem"), (SAMPLING, "sampling")):
+    for block, name in ((METHOD, "method"), (PROBLEM, "problem"), (SAMPLING, "sampling"), (STREAM, "stream")):
         parts = re.findall(r"^(?:@.*\n)?(?:class|def) .*\n(?:(?: .*)?\n)*", block, re.M)
         lines = [[x for x in part.splitlines() if x.strip() and not x.strip().startswith('"""')] for part in parts]
         assert re.search(rf"^\| \[a {name}\].* \| {max(map(len, lines))} \|", PAGE, re.M), (name, lines)

@@ -56,6 +56,11 @@ def problem():
     return fl.problems.garnet(agents=3, states=5, features=2, seed=1)
 
 
+def draw_one(agent, uniforms, u, v):
+    u[0] = v[0] = 1.0
+    return 1.0
+
+
 @cache
 def run():
     return fl.simulate(problem(), fl.SCAFFLSA(0.1, 3), 6, 2, engine="reference")
@@ -262,6 +267,9 @@ def calls():
         "Log": lambda: call(fl.problems.Log, *vars(a_log()).values()),
         "from_observations": lambda: call(fl.problems.from_observations,
                                           [(np.ones(1), np.eye(2)[None], np.ones((1, 2)))], **no),
+        "stream": lambda: call(fl.problems.stream, np.eye(1)[None], np.ones((1, 1)), draw_one, 2,
+                               np.zeros((1, 2, 2)), **no),
+        "Stream": lambda: call(fl.problems.Stream, np.eye(1)[None], np.ones((1, 1)), draw_one, 2, False),
         "from_gymnasium": lambda: call(fl.problems.from_gymnasium, "FrozenLake-v1", "random", LAKE, 0.9,
                                        variations=None, steps=None, seed=None, behaviour=None, trace=0.0, initial=None,
                                        **no),
@@ -382,7 +390,7 @@ RECORDS = {
     "SCAFFLSAParts", "Stationary", "TDClaim", "VirtualMDP", "Outcome", "Verdict",
     "CentralLimit", "JointLaw",
 }  # fmt: skip
-ABSTRACT = {"Algorithm", "ExchangeMethod", "FeatureMap"}
+ABSTRACT = {"Algorithm", "ExchangeMethod", "FeatureMap", "to_normals"}  # the last one is called by compiled code
 EXPERIMENTS = {
     "Claim",
     "Experiment",

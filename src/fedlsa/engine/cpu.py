@@ -17,12 +17,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..problems import Dense
+from ..problems import Stream
 from ..sampling import Markov
 from . import cpu_kernel
 from .cpu_tables import chain_order, chain_words, kernels, observation_tables, shapes
 from .exchange_runs import ExchangeTask, exchange_tasks
-from .hooks import apply_server_step, bad_order, compiled_hook, compiled_order, failure, parameters
+from .hooks import (
+    apply_server_step,
+    bad_order,
+    check_draws,
+    compiled_draw,
+    compiled_hook,
+    compiled_order,
+    failure,
+    parameters,
+    step_work,
+)
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import chain_states
 from .progress import Progress, notice
@@ -58,6 +68,8 @@ class CpuTask:
         # copies, since rounds write into them: `put` keeps a large array that happens to be aligned as it is
         struct.put(draw_state=words[:, : self.chains].copy(), all_draw_state=words[:, : job.problem.n_agents].copy())
         struct.put(weights=self.weights.copy())
+        if isinstance(job.problem.observations, Stream):
+            struct.put(rows=np.zeros(3 * self.groups * D))
         if job.sampling.order is not None:  # idle lanes have rows of their own
             rows, longest = max(self.chains, job.problem.n_agents + GROUP), int(job.outcomes.length.max()) + 1
             struct.put(longest=longest, orders=np.zeros((rows, longest), np.int64))
@@ -221,6 +233,7 @@ class CpuTask:
             self._report_failure()
         if (self.struct.arrays.get("orders", np.zeros((1, 1)))[:, 0] < 0).any():
             raise bad_order(self.job.sampling, f"a pass before round {self.done + len(self.plan.gains) + 1}")
+        check_draws(self.job.problem.observations)
         self._count(self.plan.received)
 
     def prepare(self, addresses: dict[str, int]) -> None:
@@ -260,7 +273,7 @@ def round_work(job: Job, seeds: int) -> tuple[int, float]:
     """Groups of chains of so many seeds, and multiply-adds of their round, which begins and ends as two steps do."""
     groups, D = -(-job.participants * seeds // GROUP), shapes(job)[2]
     steps = job.updates_per_round / (job.participants * len(job.seeds)) + 2
-    return groups, groups * GROUP * steps * (D * D if isinstance(job.problem.observations, Dense) else D)
+    return groups, groups * GROUP * steps * step_work(job.problem.observations, D)
 
 
 def most_members(groups: int, work: float) -> int:
@@ -289,6 +302,8 @@ def compile_for(job: Job) -> dict[str, int]:
     """The addresses of the kernels for this kind of job, from the disk cache or compiled."""
     cpu_kernel.driver()
     own = {"hook": compiled_hook(type(job.algorithm)), "order": compiled_order(job.sampling.order)}
+    if isinstance(job.problem.observations, Stream):
+        own["observe"] = compiled_draw(job.problem.observations)
     addresses = {name: k.address if k else 0 for name, k in own.items()}
     return addresses | {name: k.address for name, k in kernels(job).items()}
 

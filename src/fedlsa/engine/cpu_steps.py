@@ -335,10 +335,11 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -
 
 
 @functools.cache
-def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bool, differ: bool) -> Any:
+def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bool, differ: bool, stream: bool) -> Any:
     """The same for rows of any length, in pieces, chain by chain; or for dense observations.
 
-    differ : each agent has its own step size, gain and length of rounds.
+    differ : each agent has its own step size, gain and length of rounds; stream : outcomes are numbers of observations
+    of a stream, which a function draws.
     """
     half = 64 // real.bitwidth
 
@@ -375,14 +376,23 @@ def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bo
                         moved = load(task.drift, here + i0, piece) + load(hat, here + i0, piece)
                         store(hat, here + i0, fma(-eta, total, moved))
                 else:
-                    u, v = int64(task.pair[4 * k]), int64(task.pair[4 * k + 1])
+                    if stream:
+                        u = q // GROUP * 3 * D
+                        v, agent = u + D, int64(task.draw_state[AGENT * chains + q])
+                        low, high = task.draw_state[KEY_LOW * chains + q], task.draw_state[KEY_HIGH * chains + q]
+                        seed = int64(high) << 32 | int64(low)
+                        invoke(task.observe, (address(table) + 8 * u, D, seed, agent, k, 0, 0, 0))
+                        minus_y = -table[v + D]
+                    else:
+                        u, v = int64(task.pair[4 * k]), int64(task.pair[4 * k + 1])
+                        minus_y = task.minus_y[(2 * k + 1) * half]
                     total = load(task.zeros, 0, piece)
                     for j in range(0, D, piece):
                         right = load(table, v + j, piece)
                         if differences:
                             right = fma(task.minus_discount[0], right, load(table, u + j, piece))
                         total = fma(right, load(hat, here + j, piece), total)
-                    scale = (-eta) * (fold(total, piece) + task.minus_y[(2 * k + 1) * half])
+                    scale = (-eta) * (fold(total, piece) + minus_y)
                     for j in range(0, D, piece):
                         old = load(hat, here + j, piece)
                         moved = old + load(task.drift, here + j, piece)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..algorithms import Linear
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Dense, RankOne
+from ..problems import Dense, RankOne, Stream
 from ..sampling import Markov, Replay
 from . import cpu_kernel, cpu_steps
 from .jobs import Job
@@ -54,13 +54,13 @@ def from_features(job: Job) -> bool:
 def kernels(job: Job) -> dict[str, Any]:
     """The compiled functions for a kind of job, by their fields in the struct."""
     z, (d, G, _), real, differ = job.problem.observations, shapes(job), REAL_TYPE[job.dtype], job.agents_differ
-    dense, differences = isinstance(z, Dense), from_features(job)
+    dense, differences, drawn = isinstance(z, Dense), from_features(job), isinstance(z, Stream)
     ridged = not isinstance(z, Dense) and z.ridge != 0
     if G:
         step = cpu_steps.rank_one_steps(d, G, real, ridged, differences)
     else:
-        step = cpu_steps.long_steps(d, real, ridged, differences, dense, differ)
-    if isinstance(job.sampling, Replay) or job.sampling.order is not None:
+        step = cpu_steps.long_steps(d, real, ridged, differences, dense and not drawn, differ, drawn)
+    if drawn or isinstance(job.sampling, Replay) or job.sampling.order is not None:
         draw = cpu_steps.log_draws(differ, job.sampling.order is not None)
     else:
         draw = cpu_steps.random_draws(isinstance(job.sampling, Markov), differ)
@@ -108,6 +108,8 @@ def observation_tables(job: Job) -> dict[str, Array]:
     z, dtype, order, D = job.problem.observations, job.dtype, job.outcomes.order, shapes(job)[2]
     if len(job.outcomes.slots) >= MOST_SLOTS:
         raise ArgumentError(f"problem must have below {MOST_SLOTS} slots to draw from; got {len(job.outcomes.slots)}")
+    if isinstance(z, Stream):
+        return {"zeros": np.zeros(PIECE, dtype)}
     if isinstance(z, Dense):
         rows, minus_y = dense_columns(z, job.outcomes, D, dtype)
         return {"rows": rows, "minus_y": minus_y}

@@ -13,7 +13,8 @@ from math import cos, floor, log, pi, sin, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
+from numba import types
+from numba.extending import overload, register_jitable
 from numpy.typing import NDArray
 
 from ..checks import Floats
@@ -23,7 +24,7 @@ from .random import MESSAGE, OBSERVATION, PRESENCE, block, choose, two_uniforms
 from .task_struct import invoke
 
 Integers = NDArray[np.int64]
-IID, MARKOV, REPLAY = 0, 1, 2
+IID, MARKOV, REPLAY, DRAWN = 0, 1, 2, 3
 KICK, PRODUCT, NEXT = 0, 1, 2  # room behind an agent's vectors: eta times what pulls, A(z) theta_hat, what is next
 PULL, SENDING, OF_AGENTS = 0, 1, 3  # places among a round's numbers
 
@@ -64,6 +65,7 @@ class Observations(NamedTuple):
 
     table : (N,), of each agent; A_bar : (M, d, d), b_bar : (M, d)
     rows, left, right, y : as `RankOne` has them; dense : A(z) are d rows each and b(z) d numbers of y
+    observe : the address of the function of a stream, if it is one; 0.0 on a GPU
     prob : of each z in its table; place : (N,), of what is remembered of z, of d numbers in a row, or one, as it stands
     """
 
@@ -82,6 +84,7 @@ class Observations(NamedTuple):
     weights: Floats
     prob: Floats
     place: Integers
+    observe: float
 
 
 class Rounds(NamedTuple):
@@ -160,6 +163,19 @@ def residual_of(z, m, theta, at, out, to):
         out[to, i] = z.b_bar[m, i] - total
 
 
+def draw_into(w, at, observe, seed, agent, number):
+    """w[at], w[at + 1] and w[at + 2, 0] = u, v and y of an observation of a stream, in code for processors alone."""
+
+
+@overload(draw_into)
+def _draw_into(w, at, observe, seed, agent, number):
+    if not isinstance(observe, types.Integer):
+        return lambda w, at, observe, seed, agent, number: None
+    return lambda w, at, observe, seed, agent, number: invoke(
+        observe, (w[at:].ctypes.data, w.shape[1], np.int64(seed), agent, number, 0, 0, 0)
+    )
+
+
 @register_jitable
 def take_steps(stream, length, eta, pull, z, layout, w, given):
     """Local steps of theta_hat; where they are anchored it is the way from the start. Returns where the agent is then.
@@ -173,7 +189,10 @@ def take_steps(stream, length, eta, pull, z, layout, w, given):
     row, slot, shift = o.row[m], o.slot[m], o.shift[m]
     x0 = x1 = x2 = x3 = np.uint64(0)
     for h in range(length):
-        if z.sampling == REPLAY:
+        if z.sampling == DRAWN:
+            k = 0
+            draw_into(w, product, z.observe, seed, c, step)
+        elif z.sampling == REPLAY:
             k = row + step % o.length[m]
         else:
             j = step & 3
@@ -204,26 +223,29 @@ def take_steps(stream, length, eta, pull, z, layout, w, given):
             for i in range(d):
                 w[hat, i] += w[kick, i] - eta * (w[product, i] + pull * w[hat, i])
         else:
-            u, v = z.left[k], z.right[k]
-            t0, t1, t2, t3, whole = 0.0 if anchored else -z.y[k], 0.0, 0.0, 0.0, d - d % 4
+            if z.sampling == DRAWN:
+                rows, u, v, y = w, product, product + 1, w[product + 2, 0]
+            else:
+                rows, u, v, y = z.rows, np.int64(z.left[k]), np.int64(z.right[k]), z.y[k]
+            t0, t1, t2, t3, whole = 0.0 if anchored else -y, 0.0, 0.0, 0.0, d - d % 4
             for i in range(0, whole, 4):  # four sums, since each waits for the one before it
-                t0 += z.rows[v, i] * w[hat, i]
-                t1 += z.rows[v, i + 1] * w[hat, i + 1]
-                t2 += z.rows[v, i + 2] * w[hat, i + 2]
-                t3 += z.rows[v, i + 3] * w[hat, i + 3]
+                t0 += rows[v, i] * w[hat, i]
+                t1 += rows[v, i + 1] * w[hat, i + 1]
+                t2 += rows[v, i + 2] * w[hat, i + 2]
+                t3 += rows[v, i + 3] * w[hat, i + 3]
             for i in range(whole, d):
-                t0 += z.rows[v, i] * w[hat, i]
+                t0 += rows[v, i] * w[hat, i]
             total = (t0 + t1) + (t2 + t3)
             keep, at = 1.0 - eta * (z.ridge + pull), z.place[c] + k
             if table:
                 news, given[at] = total - given[at], total
                 for i in range(d):
-                    w[hat, i] = keep * w[hat, i] + w[kick, i] - eta * (news * z.rows[u, i] + w[table, i])
-                    w[table, i] += z.prob[k] * news * z.rows[u, i]
+                    w[hat, i] = keep * w[hat, i] + w[kick, i] - eta * (news * rows[u, i] + w[table, i])
+                    w[table, i] += z.prob[k] * news * rows[u, i]
                 continue
             total *= eta
             for i in range(d):
-                w[hat, i] = keep * w[hat, i] + w[kick, i] - total * z.rows[u, i]
+                w[hat, i] = keep * w[hat, i] + w[kick, i] - total * rows[u, i]
     return step, position
 
 

@@ -12,9 +12,10 @@ from .. import checks
 from ..algorithms import Exchange
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Dense, Problem
+from ..problems import Dense, Problem, Stream
 from ..sampling import Markov, Replay
 from .exchange_kernel import (
+    DRAWN,
     IID,
     MARKOV,
     REPLAY,
@@ -25,7 +26,7 @@ from .exchange_kernel import (
     count_answers,
     run_all,
 )
-from .hooks import compiled_rule, failure, rows_remembered
+from .hooks import check_draws, compiled_draw, compiled_rule, failure, rows_remembered, step_work
 from .jobs import Job, JobOutcome, RunState
 from .outcome_tables import chain_positions, chain_states, read_only
 from .schedule import Schedule, schedule
@@ -120,7 +121,7 @@ class ExchangeTask:
         self.own_rounds = job.algorithm.random_lengths or job.participants < p.n_agents
         N, d, k = p.n_agents, p.dim, layout.server
         shared = np.zeros((R, 2 * k + layout.means + 1, d))
-        own = np.zeros((R, N, 2 * layout.agent + 2 * layout.messages + 5, d))
+        own = np.zeros((R, N, 2 * layout.agent + 2 * layout.messages + 5 + isinstance(p.observations, Stream), d))
         shared[:, 0], shared[:, 1:k], own[:, :, 0] = start.theta, start.memory[:, : k - 1], start.control_variates
         of_agents, given = np.split(start.memory[:, k - 1 :], [N * (layout.agent - 1)], 1)
         own[:, :, 1 : layout.agent] = of_agents.reshape(R, N, -1, d)
@@ -141,8 +142,7 @@ class ExchangeTask:
         )
         if 0 in job.recorded[:1]:
             self.runs.theta[:, 0], self.runs.records[:] = start.theta, 1
-        work = job.updates_per_round + 4 * N * R
-        self.work = work * (d * d if isinstance(p.observations, Dense) else d)
+        self.work = (job.updates_per_round + 4 * N * R) * step_work(p.observations, d)
 
     @property
     def updates_left(self) -> float:
@@ -192,6 +192,7 @@ class ExchangeTask:
         most = min(self.segment / self.work, SEGMENT_ROUNDS / each, SEGMENT_ROUNDS / self.numbers.size)
         rounds = int(max(1, min(job.rounds - self.done, most)))
         self._run(self._next_rounds(rounds))
+        check_draws(job.problem.observations)
         failed = self.runs.failed
         if failed.any():
             what = "an exception in compiled code: engine='reference' says which"
@@ -239,16 +240,17 @@ def exchange_tasks(job: Job, threads: int) -> list[ExchangeTask]:
 def observations_of(job: Job) -> Observations:
     """A job's problem as the kernel reads it."""
     p, z, none, kinds = job.problem, job.problem.observations, np.empty(0, np.uint32), {Markov: MARKOV, Replay: REPLAY}
+    drawn, way = isinstance(z, Stream), next((kinds[k] for k in kinds if isinstance(job.sampling, k)), IID)
     if isinstance(z, Dense):
         rows, left, right, y, ridge = z.A.reshape(-1, p.dim), none, none, z.b.ravel(), 0.0
     else:
         rows, left, right, y, ridge = z.rows, z.left, z.right, z.y, float(z.ridge)
     return Observations(
-        sampling=next((number for kind, number in kinds.items() if isinstance(job.sampling, kind)), IID),
+        sampling=DRAWN if drawn else way,
         thin=job.sampling.thin,
         outcomes=job.outcomes,
         table=read_only(p.assignment, np.int64),
-        dense=int(isinstance(z, Dense)),
+        dense=int(isinstance(z, Dense) and not drawn),
         rows=read_only(rows, np.float64),
         left=read_only(left, np.uint32),
         right=read_only(right, np.uint32),
@@ -259,6 +261,7 @@ def observations_of(job: Job) -> Observations:
         weights=read_only(p.weights, np.float64),
         prob=read_only(p.prob, np.float64),
         place=read_only(rows_remembered(p)[0], np.int64),
+        observe=compiled_draw(z).address if isinstance(z, Stream) else 0,
     )
 
 

@@ -22,12 +22,15 @@ from .. import checks
 from ..algorithms import Algorithm, Exchange
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Dense, Problem
+from ..problems import Dense, Problem, RankOne, Stream, to_normals
+from ..problems.streams import DRAW
 from ..sampling import Sampling
-from .random import OBSERVATION, block
+from .random import OBSERVATION, block, fill_uniforms
 from .schedule import schedule
-from .task_struct import KERNEL, pointer
+from .task_struct import KERNEL, pointer, stack
 
+register_jitable(to_normals)  # for functions of streams
+DRAW_WORK = 300  # multiply-adds in the time in which a function draws
 SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
 RULE = "a plain function of (server, means, t, parameters) that Numba can compile"
 
@@ -172,6 +175,33 @@ def compiled_rule(rule: Any) -> Any:
 
 
 @functools.cache
+def compiled_draw(z: Stream) -> Any:
+    """The function of a stream as a kernel (address of u, stride, seed, agent, number); v and y stand a stride further.
+
+    failed[0] becomes number + 1 of an observation for which it raises.
+    """
+    d, count, failed = z.dim, z.uniforms, np.zeros(1, np.int64)
+    note = failed.ctypes.data
+
+    def guard(step: Any) -> Any:
+        def draw(at, stride, seed, agent, number, _a, _b, _c):  # type: ignore[no-untyped-def]
+            place, uniforms = pointer(at, float64), carray(stack(float64, count), count)
+            u, v = carray(place, d), carray(pointer(at + 8 * stride, float64), d)
+            fill_uniforms(seed, agent, number, uniforms)
+            u[:], v[:] = 0.0, 0.0
+            try:
+                place[2 * stride] = step(agent, uniforms, u, v)
+            except Exception:
+                pointer(note, int64)[0] = number + 1
+
+        return draw
+
+    kernel = _kernel(z.draw, (int64, float64[::1], float64[::1], float64[::1]), guard, f"draw must be {DRAW}")
+    kernel.failed = failed
+    return kernel
+
+
+@functools.cache
 def compiled_order(order: Any) -> Any:
     """The order as a kernel (address of place, length, seed, agent, number); None where there is none.
 
@@ -215,6 +245,32 @@ def draw_pass(sampling: Sampling, seed: int, agent: int, number: int, length: in
     return place[1:]
 
 
+def draw_observation(z: Stream, seed: int, agent: int, number: int) -> tuple[Floats, Floats, float]:
+    """u : (d,), v : (d,) and y of an observation, from the function as it stands."""
+    uniforms, u, v = np.empty(z.uniforms), np.zeros(z.dim), np.zeros(z.dim)
+    fill_uniforms(seed, agent, number, uniforms)
+    try:
+        with np.errstate(all="ignore"):
+            return u, v, float(z.draw(agent, uniforms, u, v))
+    except Exception as error:  # a user's function
+        what = f"{type(error).__name__}: {error}"
+        raise ArgumentError(f"draw must not raise, and return a number; got {what} of agent {agent}") from error
+
+
+def step_work(z: RankOne | Dense, D: int) -> int:
+    """Multiply-adds of a local step."""
+    if isinstance(z, Stream):
+        return 2 * D + DRAW_WORK
+    return D * D if isinstance(z, Dense) else D
+
+
+def check_draws(z: Any) -> None:
+    """Raise what the compiled function of a stream raised."""
+    if isinstance(z, Stream) and (failed := compiled_draw(z).failed).any():
+        number, failed[0] = failed[0], 0
+        raise ArgumentError(f"draw must not raise; got an exception in observation {number - 1} of an agent")
+
+
 def bad_order(sampling: Sampling, where: str) -> ArgumentError:
     """The error of an order that raised, or gave what is no row."""
     rule = f"order of {type(sampling).__name__} must give numbers of rows, below their length, and not raise"
@@ -236,6 +292,8 @@ def first_exchange(algorithm: Algorithm, sampling: Sampling, problem: Problem, d
             raise ArgumentError(f"exchange and {name} must not both be declared; got both of {own.__name__}")
     if dtype != "float64":
         raise ArgumentError(f"dtype must be 'float64' for {own.__name__}, which declares an exchange; got {dtype!r}")
+    if exchange.table is not None:
+        problem.observations.factors(slice(0, 0))  # a stream has none
     return exchange
 
 

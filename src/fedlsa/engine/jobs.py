@@ -13,7 +13,7 @@ from .. import checks, results
 from ..algorithms import Algorithm, Exchange, Linear, method
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Problem
+from ..problems import Problem, Stream
 from ..sampling import IID, Markov, Sampling, law_of
 from ..threads import cores
 from .hooks import begin_memory, check_server_step, draw_pass, first_exchange
@@ -243,7 +243,7 @@ def make_job(problem: Problem, algorithm: Algorithm, rounds: int, options: RunOp
         draw_pass(sampling, 0, 0, 0, longest)
     arguments = {name: getattr(options, name) for name in ("seeds", "record", "keep", "dtype", "engine")}
     N, d, runs = problem.n_agents, problem.dim, len(arguments["seeds"])
-    _check_rounds(algorithm, sampling.thin, rounds, N, arguments)
+    _check_rounds(algorithm, sampling.thin, rounds, problem, arguments)
     exchange = first_exchange(algorithm, sampling, problem, options.dtype)
     theta = _per_seed("theta_0", given[0].start if theta_0 is None else theta_0, runs, (d,))
     check_server_step(algorithm, theta.reshape(-1, d)[0])
@@ -288,18 +288,23 @@ def _per_seed(name: str, value: ArrayLike, seeds: int, shape: tuple[int, ...]) -
     return checks.array(name, value, (seeds, *shape) if each else shape)
 
 
-def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arguments: dict[str, Any]) -> None:
+def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, p: Problem, arguments: dict[str, Any]) -> None:
     """What a method says of its rounds, tried on 64 of them before the run begins."""
     _check_step_size(algorithm, rounds, arguments["dtype"])
-    each, name = typical_observations(algorithm, thin, agents, rounds), type(algorithm).__name__
+    each, name = typical_observations(algorithm, thin, p.n_agents, rounds), type(algorithm).__name__
+    drawn = isinstance(p.observations, Stream)
+    if drawn and arguments["dtype"] != "float64":
+        raise ArgumentError(f"dtype must be 'float64' for a stream; got {arguments['dtype']!r}")
     lengths = each if each.ndim == 1 else each.max(1)
-    if rounds * sum(map(int, lengths)) >= MOST_OBSERVATIONS * len(lengths):  # exact, however long rounds are
-        raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
+    most = 2**32 if drawn else MOST_OBSERVATIONS
+    if rounds * sum(map(int, lengths)) >= most * len(lengths):  # exact, however long rounds are
+        rule = f"rounds times observations per round must be below 2**{most.bit_length() - 1}"
+        raise ArgumentError(f"{rule}; got {rounds} rounds")
     mean = sum(map(int, lengths)) / len(lengths)
     if mean > MOST_IN_A_ROUND:
         rule = f"at most {MOST_IN_A_ROUND:,} in a round on average, since nothing interrupts a round"
         raise ArgumentError(f"observations of {name} must be {rule}; got {mean:.3g}")
-    updates = float(algorithm.taking_part(agents)) * mean * rounds * len(arguments["seeds"])
+    updates = float(algorithm.taking_part(p.n_agents)) * mean * rounds * len(arguments["seeds"])
     if arguments["engine"] == "reference" and updates > MOST_IN_PYTHON:
         rule = f"at most {MOST_IN_PYTHON:.0e} of all agents and seeds with engine='reference', which is to be read"
         raise ArgumentError(f"observations must be {rule}; got {updates:.3g}: use engine='cpu'")

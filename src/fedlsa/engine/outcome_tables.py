@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
-from ..problems import Problem
-from ..sampling import Markov, Replay, Sampling
+from ..problems import Problem, Stream
+from ..sampling import IID, Markov, Replay, Sampling
 from .random import START, alias_bits, alias_tables, block
 
 Words = NDArray[np.uint32]
@@ -27,7 +27,7 @@ class OutcomeTables(NamedTuple):
     i.i.d. : slots[slot[m]:] is the alias table of table m, with 2^(32 - shift[m]) slots.
     Markov : the alias tables of the states of table m follow one another from slots[row[m]] on; outcomes stand at their
         slots, and successor[k] is where the table of the next state begins.
-    Replay : observation n of table m is the outcome row[m] + n % length[m].
+    Replay : observation n of table m is the outcome row[m] + n % length[m]; so in a stream, whose outcomes are numbers.
     """
 
     order: Integers
@@ -46,6 +46,7 @@ class OutcomeTables(NamedTuple):
 
 
 _NONE = np.empty(0, np.uint32)
+MOST_DRAWN = 2**32 - 1  # observations of an agent of a stream: the counter of their random numbers
 _KNOWN: WeakKeyDictionary[Problem, dict[str, OutcomeTables]] = WeakKeyDictionary()  # problems do not change
 
 
@@ -99,6 +100,11 @@ def _trajectory(problem: Problem) -> OutcomeTables:
 
 def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
     """The tables of a problem under a way of sampling; made once per problem."""
+    if isinstance(problem.observations, Stream):
+        if not isinstance(sampling, IID):
+            raise ArgumentError(f"sampling must be IID() for a stream, whose observations are drawn; got {sampling!r}")
+        zero = np.zeros(problem.n_tables, np.int64)
+        return _tables(zero[:1], zero, zero + MOST_DRAWN, _NONE, zero, zero + 32, _NONE)
     if isinstance(sampling, Markov) and sampling.start is not None:
         problem.check_start(sampling.start)
     if isinstance(sampling, Replay) and not problem.ordered:

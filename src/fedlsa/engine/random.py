@@ -19,8 +19,8 @@ Words = NDArray[np.uint64]
 Slots = NDArray[np.uint32]
 Integers = NDArray[np.int64]
 CACHED = 4096  # random blocks that NumPy makes at once: they stay in the cache
-# streams: what a random word is for; the last two are those of exchanges, and know their rounds
-OBSERVATION, START, PARTICIPATION, LENGTH, PRESENCE, MESSAGE = 0, 1, 2, 3, 4, 5
+# what a random word is for; PRESENCE and MESSAGE are those of exchanges, and know their rounds, UNIFORM its observation
+OBSERVATION, START, PARTICIPATION, LENGTH, PRESENCE, MESSAGE, UNIFORM = 0, 1, 2, 3, 4, 5, 6
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -54,6 +54,15 @@ def two_uniforms(seed, agent, stream, t, index):
     a, b, c, d = philox(*place, key & _LOW, key >> _WORD_BITS)
     one = (((a & _LOW) >> five) * 67108864.0 + ((b & _LOW) >> six)) / 9007199254740992.0
     return one, (((c & _LOW) >> five) * 67108864.0 + ((d & _LOW) >> six)) / 9007199254740992.0
+
+
+@register_jitable
+def fill_uniforms(seed, agent, number, out):
+    """out[i] = a number in (0, 1), 0 and 1 excluded, of an agent's observation `number`, which is below 2^32."""
+    for i in range(0, len(out), 2):
+        pair = two_uniforms(seed, agent, UNIFORM, number, i)
+        for j in range(i, min(i + 2, len(out))):
+            out[j] = max(pair[j - i], 2.0**-54)
 
 
 def words(seed: int, agent: int, stream: int, first: int, count: int) -> Words:

@@ -20,9 +20,16 @@ from ..algorithms import Algorithm, Noise, RandK, Rounding, Sending, Sign, TopK
 from ..algorithms.sending import Exactly
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Problem
+from ..problems import Problem, Stream
 from ..sampling import Markov, Replay, Sampling
-from .hooks import apply_own, apply_server_step, combine, draw_pass, rows_remembered
+from .hooks import (
+    apply_own,
+    apply_server_step,
+    combine,
+    draw_observation,
+    draw_pass,
+    rows_remembered,
+)
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import OutcomeTables, chain_states
 from .progress import Progress
@@ -63,6 +70,10 @@ class Observer:
     def receive(self) -> tuple[Floats, Floats]:
         """A(z) : (d, d) and b(z) : (d,) of the next observation."""
         outcomes, m = self.outcomes, self.table
+        if isinstance(self.problem.observations, Stream):
+            u, v, y = draw_observation(self.problem.observations, self.seed, self.agent, self.step)
+            self.step += 1
+            return np.outer(u, v), y * u
         number, at = divmod(self.step, int(outcomes.length[m]))
         if isinstance(self.sampling, Replay):
             k = outcomes.row[m] + at

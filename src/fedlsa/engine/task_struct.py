@@ -206,11 +206,12 @@ FIELDS = {
     "taking_part": (int64,),  # (T, m)
     "own_lengths": (uint32,),  # (N,): observations of a round, where agents differ
     # observations
+    "observe": int64,  # address of the function of a stream, engine/hooks.py
     "draw_state": (uint32,),  # (WORDS, P): what each chain needs to draw
     "all_draw_state": (uint32,),  # (WORDS, N): the same of all agents, when only some take part
     "slots": (uint32,),
     "successor": (uint32,),
-    "rows": (REAL,),
+    "rows": (REAL,),  # of a stream (groups, 3, D): u, v and y of the observation that is drawn
     "pair": (uint32,),  # engine/cpu_tables.py says how outcomes are laid out
     "minus_y": (REAL,),
     "ridge": (REAL,),  # (1,)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from .mdp import from_chains as from_chains
     from .mdp import from_mdps as from_mdps
     from .mdp import gradient_td as gradient_td
+    from .streams import Stream as Stream
+    from .streams import stream as stream
+    from .streams import to_normals as to_normals
     from .system import DATA as DATA
     from .system import Chain as Chain
     from .system import Dense as Dense

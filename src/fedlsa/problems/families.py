@@ -22,6 +22,7 @@ from .environments import from_gymnasium, rollout
 from .features import Aggregation, Fourier
 from .garnets import garnet
 from .mdp import average_reward, from_chains, from_mdps, gradient_td
+from .streams import stream
 from .system import Problem
 
 ROWS = 60  # of each site
@@ -188,7 +189,16 @@ def _in_order(low: float, high: float) -> tuple[float, float]:
 FAMILIES: dict[str, ProblemFamily] = {make.__name__: vars(make)["family"] for make in (ring, garnet, lakes, cartpoles)}
 CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
     make.__name__: make
-    for make in (from_mdps, average_reward, gradient_td, from_chains, from_transitions, regression, from_observations)
+    for make in (
+        from_mdps,
+        average_reward,
+        gradient_td,
+        from_chains,
+        from_transitions,
+        regression,
+        from_observations,
+        stream,
+    )
 } | {name: family.make for name, family in FAMILIES.items()}
 
 

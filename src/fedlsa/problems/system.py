@@ -27,7 +27,8 @@ from .averaged_system import MOST_AT_ONCE, ideal_control_variates, invertible, s
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 QUICK_SOLUTIONS = 10**8  # operations of all agents' own solutions that a notebook may cost
-DATA = ("regression", "from_transitions", "from_observations")  # whose arguments are rows of sites, or made of them
+# whose arguments are rows of sites, or made of them, or a function
+DATA = ("regression", "from_transitions", "from_observations", "stream")
 LABORATORY_START = "theta_star + 1"  # the authors' start: at the same distance from the answer on every problem
 ROUNDING = 1e-8  # by which a law may miss one: probabilities come from files with few digits
 NARROW = {"left", "right", "following", "origin", "successor", "assignment"}  # long fields that point to others
@@ -288,8 +289,9 @@ class Problem(Displayed, ReadOnly, DefaultStart):
         given = self.recipe.get("arguments", {}).items()
         made = ", ".join(f"{k}={v!r}" for k, v in given if isinstance(v, (bool, int, float, str)))
         w, sizes = self.weights, np.diff(self.first)
-        kind = "rank-one" if isinstance(self.observations, RankOne) else "dense"
+        kind = {RankOne: "rank-one", Dense: "dense"}.get(type(self.observations), "drawn")
         each = f"{sizes[0]:,}" if (sizes == sizes[0]).all() else f"{sizes.min():,} to {sizes.max():,}"
+        each = "any number of" if kind == "drawn" else each
         ways = ["IID()", *(["Markov()"] if self.chain is not None else []), *(["Replay()"] if self.ordered else [])]
         rows = [
             ("made by", f"{self.made_by}({made})" if self.recipe else "hand"),
@@ -412,7 +414,8 @@ class Problem(Displayed, ReadOnly, DefaultStart):
             rows, left = np.vstack([z.rows, share * z.rows[z.left]]), len(z.rows) + np.arange(len(z), dtype=np.uint32)
             new = RankOne(rows, left, z.right, z.y, z.ridge)
         else:
-            new = Dense(share[:, None] * z.A, share * z.b)
+            A, b = z.matrices(slice(0, len(z)))
+            new = Dense(share[:, None] * A, share * b)
         return replace(self, observations=new, prob=prob, chain=None, ordered=False)
 
     @frozen_property

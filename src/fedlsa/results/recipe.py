@@ -102,7 +102,8 @@ def missing(stored_text: str | LongText) -> str | None:
     if stored["embedded"]:
         return None
     if stored["constructor"] in problems.DATA:
-        return f"the rows of the sites (fl.problems.{stored['constructor']}), which results do not hold"
+        what = "the function that draws" if stored["constructor"] == "stream" else "the rows of the sites"
+        return f"{what} (fl.problems.{stored['constructor']}), which results do not hold"
     return (
         f"its problem, {'which is too large to be held' if stored['constructor'] else 'for which there is no recipe'}"
     )
@@ -115,7 +116,7 @@ def problem_digest(problem: Problem) -> str:
         for name, entry in fields_of(part).items() if part is not None else ():
             if entry is not None:
                 digest.update(name.encode())
-                _feed(digest, np.asarray(entry))
+                _feed(digest, np.asarray(f"{entry.__module__}.{entry.__qualname__}" if callable(entry) else entry))
     for array in (problem.prob, problem.first, problem.assignment, problem.weights):
         _feed(digest, array)
     return digest.hexdigest()

@@ -32,7 +32,7 @@ import scipy.linalg
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Dense, Problem, RankOne
+from ..problems import Dense, Problem, RankOne, Stream
 from ..value_objects import Displayed, ReadOnly, frozen_property
 from . import tuning
 
@@ -210,6 +210,9 @@ def constants(problem: Problem) -> Constants:
     td = isinstance(obs, RankOne) and not (problem.discount in (None, 1) or problem.trace or problem.off_policy)
     Sigma_eps, Sigma_omega, features = (np.full((M, d, d), x) for x in (0.0, 0.0, 0.0 if td else np.nan))
     A_sup, eps_sup = np.zeros(M), np.zeros(M)
+    if isinstance(obs, Stream):
+        obs.stand_in()
+        A_sup[:] = eps_sup[:] = np.nan  # what is largest is not known
     for m, chunk in _chunks(problem):
         p, eps = problem.prob[chunk], _noise_at(problem.table_theta_star_local[m], problem, m, chunk)
         omega = _noise_at(problem.theta_star, problem, m, chunk)
@@ -219,7 +222,7 @@ def constants(problem: Problem) -> Constants:
             u = obs.rows[obs.left[chunk]]  # phi(s) of TD(0); elsewhere NaN stays NaN
             features[m] += (p[:, None] * u).T @ u
         possible = p > 0
-        A_sup[m] = max(A_sup[m], _outcome_norms(problem, chunk)[possible].max(initial=0))
+        A_sup[m] = np.maximum(A_sup[m], _outcome_norms(problem, chunk)[possible].max(initial=0))
         eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
     return Constants(problem, _matrix_noise(problem), Sigma_eps, Sigma_omega, A_sup, eps_sup, features)
 

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
-from ..problems import Problem, RankOne
+from ..problems import Dense, Problem, RankOne, Stream
 from ..problems.averaged_system import dense_residual, ideal_control_variates, solution_error, solve_average
 from ..problems.system import DefaultStart, check_arrays, check_law, check_range
 from ..value_objects import Displayed, ReadOnly, frozen_property
@@ -180,6 +180,8 @@ def random(problem: Problem) -> bool:
 def _all_noise(problem: Problem, held: NDArray[np.int64]) -> Floats:
     """(M, s, S) of the held tables; where none of them is random, one zero that takes no memory in any dimension."""
     d, z, spans = problem.dim, problem.observations, list(problem.spans())
+    if isinstance(z, Stream):
+        z = z.stand_in()
     shape = (len(held), d * (d + 1) // 2, (d + 1) * (d + 2) // 2)
     if not random(problem):
         return np.broadcast_to(np.float64(0), shape)
@@ -187,7 +189,7 @@ def _all_noise(problem: Problem, held: NDArray[np.int64]) -> Floats:
     if isinstance(z, RankOne):
         noise = _rank_one_noise(problem, z, held, np.zeros(shape))
     else:
-        noise = np.stack([_dense_noise(problem, m, spans[m]) for m in held])
+        noise = np.stack([_dense_noise(problem, z, m, spans[m]) for m in held])
     noise[[np.count_nonzero(problem.prob[spans[m]]) < 2 for m in held]] = 0  # not a difference of products
     return noise
 
@@ -230,14 +232,14 @@ def _rank_one_noise(problem: Problem, z: RankOne, held: NDArray[np.int64], noise
     return noise
 
 
-def _dense_noise(problem: Problem, m: int, span: slice) -> Floats:
+def _dense_noise(problem: Problem, z: Dense, m: int, span: slice) -> Floats:
     """The same for observations of any kind: of what they differ by from their means, so that small noise is exact."""
     d, prob, theta = problem.dim, problem.prob, problem.theta_star
     total = np.zeros((d * (d + 1), d * (d + 1)))
     step = max(1, tuning.OUTCOMES_AT_ONCE // total.shape[0])
     for start in range(span.start, span.stop, step):
         part = slice(start, min(span.stop, start + step))
-        A, b = problem.observations.matrices(part)
+        A, b = z.matrices(part)
         A, b = A - problem.table_A_bar[m], b - problem.table_b_bar[m]
         flat = np.concatenate([A, (A @ theta - b)[:, :, None]], axis=2).reshape(len(A), -1)
         total += (prob[part, None] * flat).T @ flat

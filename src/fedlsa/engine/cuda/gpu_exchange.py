@@ -72,7 +72,8 @@ class GpuExchangeTask(ExchangeTask):
     def prepare(self, addresses: dict[str, int]) -> None:
         """Compile the kernel, and send what all rounds read."""
         self.kernel = build(self.numbers.exchange.rule)
-        self.sent = [on_device(each) for each in (self.tables, self.numbers.layout, self.runs)]
+        given = self.tables._replace(observe=0.0), self.numbers.layout, self.runs
+        self.sent = [on_device(each) for each in given]
         self._run(self._next_rounds(1)._replace(table=np.zeros((1, 0), np.int64)))
 
     def _run(self, rounds: Rounds) -> None:

@@ -17,7 +17,7 @@ from numba import cuda
 
 from ...algorithms import Algorithm
 from ...errors import ArgumentError
-from ...problems import Dense, Problem
+from ...problems import Dense, Problem, Stream
 from ...sampling import Markov
 from ..exchange_runs import RoundNumbers, observations_of
 from ..hooks import parameters, refuse_raising
@@ -291,6 +291,8 @@ def _bytes(job: Job) -> tuple[int, int]:
 def parts(jobs: list[Job]) -> list[list[Job]]:
     """The jobs in their order, in parts that fit into the memory that is free; what cannot be run is an error."""
     for job in jobs:
+        if isinstance(job.problem.observations, Stream):
+            raise ArgumentError("engine must be 'cpu' or 'reference' for a stream; got 'cuda'")
         if job.exchange is not None:
             refuse_raising("rule", type(job.algorithm), job.exchange.rule)
         elif job.problem.dim > MOST_DIMENSIONS:
