@@ -20,6 +20,7 @@ import fedlsa as fl
 from fedlsa import results
 from fedlsa.errors import ArgumentError, ArgumentTypeError, ResultFileError
 from fedlsa.results import recipe, result_files
+from fedlsa.results.dataset import assemble
 
 
 @dataclass(frozen=True)
@@ -58,23 +59,19 @@ def a_result(
         "theta_0": None,
         "xi_0": None,
         "record": 4,
-        "keep": ("theta", "xi"),
+        "keep": ("theta",) * keep_theta,
         "dtype": "float64",
         "engine": "cpu",
     }
-    return results.assemble(
-        problem,
-        algorithm or fl.SCAFFLSA(step_size=0.1, local_steps=10),
-        sampling or fl.IID(),
-        rounds=rounds,
-        seeds=np.arange(S),
-        theta=rng.standard_normal((S, 4, problem.dim)),
-        samples=np.tile(10.0 * rounds, (S, 1)),
-        diverged_at=np.array(diverged),
-        xi=rng.standard_normal((S, problem.n_agents, problem.dim)) if with_xi else None,
-        keep_theta=keep_theta,
-        arguments={**arguments, **changes},
-    )
+    arrays = {
+        "theta": rng.standard_normal((S, 4, problem.dim)),
+        "samples": np.tile(10.0 * rounds, (S, 1)),
+        "diverged_at": np.array(diverged),
+    }
+    if with_xi:
+        arrays["xi"] = rng.standard_normal((S, problem.n_agents, problem.dim))
+    method = algorithm or fl.SCAFFLSA(step_size=0.1, local_steps=10)
+    return assemble(problem, method, sampling or fl.IID(), {**arguments, **changes}, rounds, np.arange(S), arrays)
 
 
 # Recorded rounds
@@ -158,21 +155,6 @@ def test_a_diverged_seed_is_nan_from_its_round_on_and_the_others_are_not():
     assert np.isnan(r["squared_error"].values).tolist() == [[False] * 4, [False, False, True, True], [True] * 4]
     assert np.isnan(r["theta"].values[1]).any(axis=-1).tolist() == [False, False, True, True]
     assert r["diverged_at"].values.tolist() == [-1, 4, 0]
-
-
-def test_arrays_of_the_wrong_shape_are_refused():
-    with pytest.raises(ArgumentError, match=r"theta must be an array of shape \(1, 2, 2\); got .* \(1, 2, 3\)"):
-        results.assemble(
-            a_problem(),
-            fl.FedLSA(0.1, 1),
-            fl.IID(),
-            rounds=[0, 1],
-            seeds=[0],
-            theta=np.zeros((1, 2, 3)),
-            samples=np.zeros((1, 2)),
-            diverged_at=[-1],
-            arguments={},
-        )
 
 
 def test_a_label_shows_the_options_that_were_set_and_no_others():

@@ -10,7 +10,7 @@ import fedlsa as fl
 from fedlsa import figures
 from fedlsa.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from fedlsa.figures.lines import common_setting, names
-from fedlsa.results import assemble
+from fedlsa.results.dataset import assemble
 
 
 def a_result(algorithm=None, seeds=5, rounds=12, diverged=None, seed=0, problem=None):
@@ -19,17 +19,13 @@ def a_result(algorithm=None, seeds=5, rounds=12, diverged=None, seed=0, problem=
     rng = np.random.default_rng(seed)
     kept = np.arange(rounds + 1)
     theta = problem.theta_star + rng.standard_normal((seeds, rounds + 1, 2)) / (1 + kept[:, None])
-    return assemble(
-        problem,
-        algorithm or fl.SCAFFLSA(0.1, 10),
-        fl.IID(),
-        rounds=kept,
-        seeds=np.arange(seeds),
-        theta=theta,
-        samples=np.tile(10.0 * kept, (seeds, 1)),
-        diverged_at=np.full(seeds, -1) if diverged is None else np.array(diverged),
-        arguments={"rounds": rounds, "seeds": list(range(seeds)), "record": 200, "keep": ["theta"], "dtype": "float64"},
-    )
+    arrays = {
+        "theta": theta,
+        "samples": np.tile(10.0 * kept, (seeds, 1)),
+        "diverged_at": np.full(seeds, -1) if diverged is None else np.array(diverged),
+    }
+    arguments = {"rounds": rounds, "seeds": list(range(seeds)), "record": 200, "keep": ["theta"], "dtype": "float64"}
+    return assemble(problem, algorithm or fl.SCAFFLSA(0.1, 10), fl.IID(), arguments, kept, np.arange(seeds), arrays)
 
 
 def lines_named(figure, label):

@@ -14,7 +14,7 @@ from ..algorithms import Algorithm
 from ..errors import ArgumentError, DivergenceWarning, FedLSAError, warn
 from ..problems import Problem
 from ..results import recipe
-from ..results.dataset import append_rounds
+from ..results.dataset import append_rounds, assemble
 from ..sampling import IID, Sampling
 from . import cpu, cuda, exchange_runs, reference
 from .jobs import Job, JobOutcome, RunOptions, RunState, configurations, make_job
@@ -211,24 +211,17 @@ def remaining(job: Job, result: xr.Dataset) -> Job:
 
 def result_of(job: Job, outcome: JobOutcome) -> xr.Dataset:
     """The rounds of a job as a dataset."""
-    keep = job.arguments["keep"]
-    problem, sampling = job.given
-    return results.assemble(
-        problem,
-        job.algorithm,
-        sampling,
-        rounds=job.recorded,
-        seeds=job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds,
-        theta=outcome.theta,
-        samples=outcome.observed * ((1 if job.counts_all else job.participants) / job.problem.n_agents),
-        uploads=exchange_runs.uploads(job),
-        bytes_each=None if job.exchange is None else job.exchange.bytes(job.problem.dim),
-        diverged_at=outcome.state.diverged_at,
-        xi=outcome.state.control_variates if "xi" in keep else None,
-        state=outcome.state._asdict() if "state" in keep else None,
-        keep_theta="theta" in keep,
-        arguments=job.arguments,
-    )
+    keep, (problem, sampling), state = job.arguments["keep"], job.given, outcome.state
+    arrays = {"theta": outcome.theta, "diverged_at": state.diverged_at, "uploads": exchange_runs.uploads(job)}
+    arrays["samples"] = outcome.observed * ((1 if job.counts_all else job.participants) / job.problem.n_agents)
+    if "xi" in keep:
+        arrays["xi"] = state.control_variates
+    if "state" in keep:
+        held = {name: getattr(state, name.removeprefix("state_")) for name in results.STATE}
+        arrays |= {name: value for name, value in held.items() if value.shape[1:2] != (0,)}  # most remember nothing
+    seeds = job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds
+    bytes_each = None if job.exchange is None else job.exchange.bytes(job.problem.dim)
+    return assemble(problem, job.algorithm, sampling, job.arguments, job.recorded, seeds, arrays, bytes_each)
 
 
 def warned(jobs: Sequence[Job], out: list[xr.Dataset]) -> list[xr.Dataset]:

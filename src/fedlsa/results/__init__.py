@@ -13,7 +13,6 @@ from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
     from .dataset import STATE as STATE
-    from .dataset import assemble as assemble
     from .dataset import method_label as method_label
     from .dataset import recorded_rounds as recorded_rounds
     from .recipe import problem_text as problem_text

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from .. import checks
 from ..algorithms import Algorithm, method
@@ -78,37 +78,25 @@ def assemble(
     problem: Problem,
     algorithm: Algorithm,
     sampling: Sampling,
-    *,
-    rounds: ArrayLike,
-    seeds: ArrayLike,
-    theta: ArrayLike,
-    samples: ArrayLike,
-    diverged_at: ArrayLike | None = None,
-    xi: ArrayLike | None = None,
-    state: Mapping[str, Any] | None = None,
-    keep_theta: bool = True,
-    uploads: ArrayLike | None = None,
-    bytes_each: float | None = None,
     arguments: Mapping[str, Any],
+    rounds: NDArray[np.int64],
+    seeds: NDArray[Any],
+    arrays: Mapping[str, Any],
+    bytes_each: float | None = None,
 ) -> xr.Dataset:
-    """The result of a run, from plain arrays.
+    """The result of a run, from the engine's arrays.
 
-    rounds : (R,) recorded rounds; seeds : (S,); theta : (S, R, d); samples : (S, R)
-    diverged_at : (S,), -1 where a seed has not, None where none has; xi : (S, N, d) or None
-    state : what the run needs to go on, by the names of `STATE` without their first word, or None
-    uploads : (S, R), by default those of all who take part; bytes_each : that come with an upload, up and down
     arguments : what simulate was called with: rounds, seeds, theta_0, xi_0, record, keep, dtype, engine
+    rounds : (R,) recorded rounds; seeds : (S,)
+    arrays : by name theta (S, R, d), samples (S, R), diverged_at (S,), -1 where a seed has not; where there are some
+        uploads (S, R), by default those of all who take part, xi (S, N, d), and those of `STATE`
+    bytes_each : that come with an upload, up and down
     """
     import xarray as xr
 
-    checks.instance("sampling", sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")
-    checks.instance("arguments", arguments, Mapping, "a mapping of what simulate was called with")
-    label, origin = method_label(algorithm), recipe.problem_text(problem)
+    origin = recipe.problem_text(problem)
     lacks = recipe.missing(origin)
-    rounds, seeds = _integers("rounds", rounds), _integers("seeds", seeds)
-    S, R, N, d = len(seeds), len(rounds), problem.n_agents, problem.dim
-    diverged_at = np.full(S, -1) if diverged_at is None else _integers("diverged_at", diverged_at).astype(np.int64)
-    theta = _shaped("theta", theta, (S, R, d))
+    theta, diverged_at = arrays["theta"], arrays["diverged_at"]
     lost = (diverged_at[:, None] >= 0) & (rounds >= diverged_at[:, None])
     if lost.any():
         theta = np.where(lost[..., None], np.asarray(np.nan, theta.dtype), theta)
@@ -116,32 +104,29 @@ def assemble(
         error = theta.astype(np.float64) - problem.theta_star
         squared_error = np.einsum("srd,srd->sr", error, error)
 
-    values: dict[str, tuple[tuple[str, ...], Any]] = {"squared_error": (("seed", "rounds"), squared_error)}
-    if checks.boolean("keep_theta", keep_theta):
-        values["theta"] = (("seed", "rounds", "dim"), theta)
-    values["communications"] = (("seed", "rounds"), np.tile(rounds, (S, 1)))
-    uploads = np.tile(rounds * algorithm.taking_part(N), (S, 1)) if uploads is None else np.asarray(uploads)
-    values["uploads"] = (("seed", "rounds"), _shaped("uploads", uploads, (S, R)))
+    over, uploads = ("seed", "rounds"), arrays.get("uploads")
+    if uploads is None:
+        uploads = np.tile(rounds * algorithm.taking_part(problem.n_agents), (len(seeds), 1))
+    values: dict[str, tuple[tuple[str, ...], Any]] = {"squared_error": (over, squared_error)}
+    if "theta" in arguments["keep"]:
+        values["theta"] = ((*over, "dim"), theta)
+    values |= {"communications": (over, np.tile(rounds, (len(seeds), 1))), "uploads": (over, uploads)}
     if bytes_each is not None:
-        values["bytes"] = (("seed", "rounds"), uploads * bytes_each)
-    values["samples"] = (("seed", "rounds"), _shaped("samples", samples, (S, R)).astype(np.float64))
-    values["diverged_at"] = (("seed",), _shaped("diverged_at", diverged_at, (S,)))
-    if xi is not None:
-        values["xi"] = (("seed", "agent", "dim"), _shaped("xi", xi, (S, N, d)))
-    if state is not None:
-        sizes = {"seed": S, "agent": N, "dim": d, "memory": state["memory"].shape[1]}
-        for name, dims in STATE.items():
-            shape = tuple(sizes[n] for n in dims)
-            if shape[1:2] != (0,):  # most servers remember nothing
-                values[name] = (dims, _shaped(name, state[name.removeprefix("state_")], shape))
+        values["bytes"] = (over, uploads * bytes_each)
+    values |= {
+        "samples": (over, arrays["samples"].astype(np.float64)),
+        "diverged_at": (("seed",), arrays["diverged_at"]),
+    }
+    more = {"xi": ("seed", "agent", "dim"), **STATE}
+    values |= {name: (dims, arrays[name]) for name, dims in more.items() if name in arrays}
     return xr.Dataset(
         {name: (dims, value, _label(name)) for name, (dims, value) in values.items()},
         coords={"seed": ("seed", seeds, _label("seed")), "rounds": ("rounds", rounds, _label("rounds"))},
         attrs=abridged(
             {
-                "method": label,
-                "agents": N,
-                "dim": d,
+                "method": method_label(algorithm),
+                "agents": problem.n_agents,
+                "dim": problem.dim,
                 "theta_star": problem.theta_star.tolist(),
                 "start": problem.start_label(arguments.get("theta_0")),
                 "problem": origin,
@@ -163,20 +148,6 @@ def append_rounds(earlier: xr.Dataset, later: xr.Dataset) -> xr.Dataset:
     joined = xr.concat([earlier[along], later[along]], "rounds", combine_attrs="override")
     values = {name: joined[name] if name in along else later[name] for name in later.data_vars}
     return xr.Dataset(values, joined.coords, later.attrs)
-
-
-def _shaped(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    out = checks.as_array(name, value)
-    if out.shape != shape or out.dtype.kind not in "fiu":
-        raise ArgumentError(f"{name} must be an array of shape {shape}; got {checks.show(out)}")
-    return out
-
-
-def _integers(name: str, value: ArrayLike) -> NDArray[Any]:
-    out = checks.as_array(name, value)
-    if out.ndim != 1 or out.dtype.kind not in "iu" or out.size > checks.MOST_ENTRIES:
-        raise ArgumentError(f"{name} must be an array of integers, (n,); got {checks.show(out)}")
-    return out
 
 
 def _label(name: str) -> dict[str, str]:
