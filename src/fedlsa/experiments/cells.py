@@ -129,7 +129,8 @@ class Store:
 
     def __init__(self, folder: Path, kept: int = KEPT) -> None:
         self.folder = folder
-        self._read = lru_cache(kept)(self._load)  # what is missing is looked for again
+        most = checks.integer("kept", kept, at_least=0, at_most=2**20)
+        self._read = lru_cache(most)(self._load)  # what is missing is looked for again
 
     def path(self, cell: Cell) -> Path:
         return self.folder / f"{cell.key}.nc"
