@@ -48,6 +48,7 @@ def test_what_has_no_bootstrap_is_refused_by_name():
         ("algorithm must have equal agents", fl.Buffered(0.1, 2), {}),
         ("algorithm must have equal agents", replace(PLAIN, projection=1.0), {}),
         ("algorithm must be a method", "fedlsa", {}),
+        ("local steps of a run must be at most", fl.Scaffnew(0.1, 1e-18), {}),
         ("copies must be at least 19", PLAIN, {"copies": 18}),
         ("average_after must be at most rounds", replace(PLAIN, average_after=600), {}),
         ("level", PLAIN, {"level": 1.0}),

@@ -82,13 +82,14 @@ def bootstrap(
     if after > rounds:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {after}")
     m = list(enumerate(problem.assignment.tolist()))  # tables of agents
+    checks.memory("rounds", rounds, 24 * N, "the observations of all agents, at least one each")
     checks.memory("copies", copies + 1, 8 * N * d * 3, "theta and control variates of all agents")
     checks.memory("observations", len(problem.prob), 8 * d * (d + 1), "their matrices")
     A, b = problem.observations.matrices(slice(0, len(problem.prob)))
     out = np.empty((len(numbers), copies + 1, d))
     for i, seed in enumerate(numbers):
         plan = schedule(algorithm, IID(), seed, rounds, N)
-        steps = int(plan.observations.sum())
+        steps = sum(plan.observations.tolist())  # an integer that cannot overflow
         checks.memory("local steps of a run", steps, 24 * N, "the observations of all agents")
         drawn = [tables.draw(words(seed, c, OBSERVATION, 0, steps), tables.slot[j], tables.shift[j]) for c, j in m]
         outcome = np.stack([tables.order[tables.row[j] + z] for (_, j), z in zip(m, drawn, strict=True)])
