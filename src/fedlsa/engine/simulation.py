@@ -212,7 +212,11 @@ def remaining(job: Job, result: xr.Dataset) -> Job:
 def result_of(job: Job, outcome: JobOutcome) -> xr.Dataset:
     """The rounds of a job as a dataset."""
     keep, (problem, sampling), state = job.arguments["keep"], job.given, outcome.state
-    arrays = {"theta": outcome.theta, "diverged_at": state.diverged_at, "uploads": exchange_runs.uploads(job)}
+    arrays: dict[str, Any] = {
+        "theta": outcome.theta,
+        "diverged_at": state.diverged_at,
+        "uploads": exchange_runs.uploads(job),
+    }
     arrays["samples"] = outcome.observed * ((1 if job.counts_all else job.participants) / job.problem.n_agents)
     if "xi" in keep:
         arrays["xi"] = state.control_variates
