@@ -40,7 +40,7 @@ METHODS: dict[str, fl.Algorithm] = {
     "scaffold": fl.Scaffold(ETA, H, 1, participants=2),
     "gradient-tracking": fl.GradientTracking(ETA, 5),
 }
-WITHOUT_THEORY = ("adam", "anderson", "saga")
+WITHOUT_THEORY = ("adam", "anderson")
 
 
 def instance() -> fl.Problem:

@@ -120,13 +120,7 @@ def test_a_result_holds_its_method(method):
     assert fl.simulate(**again).identical(run)
 
 
-def test_saga_has_no_theory_yet():
-    with pytest.raises(ArgumentError, match=r"algorithm must be one of .*; got SAGA"):
-        fl.theory.exact(P, fl.SAGA(ETA, H), rounds=3)
-
-
 LINEAR = CORRECTED | {f"{name}, plain": method for name, method in UNCORRECTED.items()}
-del LINEAR["saga"], LINEAR["saga, plain"]
 LINEAR["fedprox, plain"] = fl.FedProx(ETA, H, 0.7, **SOME)
 LINEAR["personal"] = fl.Personal(ETA, H, (1,), **SOME)
 LINEAR["unequal work"] = fl.UnequalWork(

@@ -86,6 +86,13 @@ def option_one(a, eta, H, N, d):
     return Exchange(messages=messages, then=then, means=means, **names)
 
 
+def rows_remembered(a, eta, H, N, d):
+    """SAGA, where another memory, messages and who is absent look at the mean of the rows too."""
+    rows = {"agent": ("last", "mean_row"), "table": "mean_row", "then": {"last": {"mean_row": 1}}}
+    rows |= {"absent": {"last": {"last": 0.5, "mean_row": 0.2}}, "messages": {"change": CHANGE | {"mean_row": -eta}}}
+    return corrected(a, eta, H, 1 / N, correction={"xi": 1, "last": 0.3}, pull=0.4, send=fl.RandK(1), **rows)
+
+
 KINDS = {
     "FedLSA": (lambda a, eta, H, N, d: Exchange(), {}),
     "SCAFFLSA of one": (lambda a, eta, H, N, d: corrected(a, eta, H, 1 / N), {"participants": 1}),
@@ -97,16 +104,25 @@ KINDS = {
     "masked": (masked, {}),
     "pulled": (lambda a, eta, H, N, d: Exchange(pull=0.7), {}),
     "anchored": (lambda a, eta, H, N, d: corrected(a, eta, H, anchored=True), {}),
+    "SAGA": (lambda a, eta, H, N, d: corrected(a, eta, H, agent=("row_mean",), table="row_mean"), {}),
+    "rows": (rows_remembered, {"participants": 1}),
     "option one": (option_one, {"participants": 1}),
     "FedLin": (lambda *_: Exchange(correction={"mean_residual": 1, "residual": -1}), {}),
 }
+
+
+def owned_by_agents(p, e):
+    """Names of what an agent remembers: the mean of rows follows from what each row, of the same number, last gave."""
+    rows = range(p.first[1]) if e.table else ()
+    return ("xi", *(name for name in e.agent if name != e.table), *(f"row {j}" for j in rows))
 
 
 def enumerated(p, e, eta, H, participants, state):
     """Every (probability, next state) after a round; a state : (theta, server's memories, xi and agents' memories)."""
     N, d = p.n_agents, p.dim
     server, agents = state
-    names, owned = ("theta", *e.server), ("xi", *e.agent)
+    names, owned = ("theta", *e.server), owned_by_agents(p, e)
+    given = owned[len(e.agent) :] if e.table else ()
     known = dict(zip(names, server, strict=True))
     factor = {}
 
@@ -125,17 +141,24 @@ def enumerated(p, e, eta, H, participants, state):
         own |= {"residual": residuals[c], "mean_residual": p.weights @ residuals}
         span = spans[p.assignment[c]]
         A, b = tables.matrices(span)
-        prob, g, ends = p.prob[span], of(e.correction, own), []
+        prob, ends = p.prob[span], []
+        if e.table:
+            own[e.table] = prob @ [own[name] for name in given]
+        g = of(e.correction, own)
         for q, row in zip(chances[:, c], (row for _, row in e.starts), strict=True):
             start = of(row, own)
             for z in itertools.product(range(len(prob)), repeat=H) if q else ():
-                theta = start
+                theta, rows = start, [own[name] for name in given]
                 for k in z:
                     residual = A[k] @ theta - b[k]
+                    if e.table:
+                        mean, now = prob @ rows, residual
+                        residual, rows[k] = now - rows[k] + mean, now
                     if e.anchored:
                         residual = A[k] @ (theta - start) - (p.b_bar[c] - p.A_bar[c] @ start)
                     theta = theta - eta * (residual - g + e.pull * (theta - start))
-                ends.append((q * np.prod(prob[list(z)]), own | {"start": start, "theta_hat": theta}))
+                end = own | {"start": start, "theta_hat": theta} | dict(zip(given, rows, strict=True))
+                ends.append((q * np.prod(prob[list(z)]), end | ({e.table: prob @ rows} if e.table else {})))
         sent = []
         for chance, vectors in ends:
             formed = {name: of(row, vectors) for name, row in e.messages.items()}
@@ -175,6 +198,8 @@ def enumerated(p, e, eta, H, participants, state):
                 factor["c"] = c
                 rows = e.then if c in vectors else e.absent
                 seen = vectors.get(c) or above | dict(zip(owned, agents[c], strict=True)) | {"residual": residuals[c]}
+                if e.table and c not in vectors:
+                    seen[e.table] = p.prob[spans[p.assignment[c]]] @ [seen[name] for name in given]
                 for i, name in enumerate(owned):
                     below[c, i] = of(rows.get(name, {name: 1}), seen | means)
             yield weight, (new, below)
@@ -190,7 +215,8 @@ def test_moments_are_those_of_everything_that_can_happen(name, eta, H, rounds):
     theta, xi = p.theta_star + np.array([1.0, -2.0]), np.array([[1.0, 3.0], [-1.0, -3.0]]) / p.weights[:, None]
     raw = {"theta": theta, "xi": xi}
     memory = [raw["theta"] if name in e.begin else np.zeros(2) for name in e.server]
-    own = [np.stack([xi[c], *(raw["theta"] if n in e.begin else np.zeros(2) for n in e.agent)]) for c in range(2)]
+    others = owned_by_agents(p, e)[1:]
+    own = [np.stack([xi[c], *(raw["theta"] if n in e.begin else np.zeros(2) for n in others)]) for c in range(2)]
     law = [(1.0, (np.array([theta, *memory]), np.array(own)))]
     for _ in range(rounds):
         step = [enumerated(p, e, eta, H, a.taking_part(2), state) for _, state in law]
@@ -271,6 +297,78 @@ def test_steps_beyond_all_numbers_have_no_limit_and_no_central_limit():
         assert not fl.theory.stationary(p, a).stable
         with pytest.raises(fl.errors.ArgumentError, match=r"step_size must be small enough .* got 1e\+150"):
             fl.theory.central_limit(p, a)
+
+
+class Uneven(fl.SAGA):
+    """SAGA whose agents make steps of other sizes, and of another number."""
+
+    supports = fl.SAGA.supports
+
+    def agent_factors(self, agents):
+        return np.linspace(0.5, 1.5, agents), np.linspace(2, 0.5, agents)
+
+
+def sites():
+    """Tables of 3 to 5 rows of rank one in the plane."""
+    rng = np.random.default_rng(4)
+    return fl.problems.regression([(rng.standard_normal((n, 2)), rng.standard_normal(n)) for n in (3, 4, 5)])
+
+
+@pytest.mark.parametrize("method", [fl.SAGA(0.1, 4), Uneven(0.05, 4), fl.SAGA(0.1, 4, participants=2, corrected=False)])
+def test_rows_that_give_one_number_have_the_law_of_rows_that_give_d(method):
+    p = sites()
+    tables = [(p.prob[span], *p.observations.matrices(span)) for span in p.spans()]
+    thin, full = (fl.theory.exact(q, method, rounds=8) for q in (p, fl.problems.from_observations(tables)))
+    for name in ("mean", "covariance"):
+        np.testing.assert_allclose(thin[name], full[name], rtol=1e-9, atol=1e-15)
+
+
+def test_with_one_agent_it_is_the_saga_of_its_paper_over_all_that_can_be_drawn():
+    """Three rows of ordinary least squares and a ridge, which is no part of what rows give: all 3^6 runs."""
+    rng = np.random.default_rng(5)
+    X, y, eta, ridge = rng.standard_normal((3, 2)), rng.standard_normal(3), 0.1, 0.5
+    p = fl.problems.regression([(X, y)], ridge=ridge)
+    ends = []
+    for z in itertools.product(range(3), repeat=6):
+        theta, g = np.ones(2), np.zeros((3, 2))
+        for j in z:
+            now = X[j] * (X[j] @ theta - y[j])
+            theta = theta - eta * (now - g[j] + g.mean(0) + ridge * theta)
+            g[j] = now
+        ends.append(theta)
+    for steps, rounds in ((6, 1), (2, 3), (1, 6)):
+        exact = fl.theory.exact(p, fl.SAGA(eta, steps), rounds, theta_0=np.ones(2), record=[rounds])
+        np.testing.assert_allclose(exact["mean"][0], np.mean(ends, axis=0), rtol=1e-12)
+        np.testing.assert_allclose(exact["covariance"][0], np.cov(np.array(ends).T, ddof=0), rtol=1e-11)
+
+
+def test_the_joint_law_ends_in_what_rows_give_at_theta_star():
+    p = sites()
+    law = fl.theory.stationary(p, fl.SAGA(0.05, 4), joint=True).joint
+    d, z, own = p.dim, p.observations, law.mean[p.dim :].reshape(p.n_agents, -1)
+    for c, span in enumerate(p.spans()):
+        _, F, f = z.factors(span)
+        rows = (F @ p.theta_star - f).ravel()
+        np.testing.assert_allclose(own[c], np.concatenate([p.xi_star[c], rows, np.zeros(6 - len(rows))]), atol=1e-12)
+    assert np.abs(law.covariance).max() < 1e-20
+    assert own.shape[1] == d + 6
+
+
+def test_agents_with_step_sizes_and_lengths_of_their_own_remember_rows_too():
+    """Of two thousand seeds, within four standard errors."""
+    p, method, at = sites(), Uneven(0.05, 8), [1, 4, 8]
+    exact = fl.theory.exact(p, method, rounds=8, record=at)["mse"]
+    seeds = fl.simulate(p, method, rounds=8, seeds=2000, record=at)["squared_error"]
+    off = (seeds.mean("seed") - exact) / (seeds.std("seed", ddof=1) / np.sqrt(2000))
+    assert np.abs(off).max() < 4
+
+
+def test_tables_of_too_many_rows_and_moments_alone_have_no_such_law():
+    p = fl.problems.garnet(agents=20, seed=0)
+    with pytest.raises(fl.errors.ArgumentError, match=r"must be at most 1600 numbers for exact moments; got 2568$"):
+        fl.theory.exact(p, fl.SAGA(0.1, 10), rounds=3)
+    with pytest.raises(fl.errors.ArgumentError, match="table of an exchange must be None where only moments are given"):
+        fl.theory.exact(fl.theory.moments(sites()), fl.SAGA(0.1, 10), rounds=3)
 
 
 def test_averaged_control_variates_have_exact_curves():

@@ -9,8 +9,9 @@ agents share, who answers. Each adds a covariance that is linear in E[w_c w_c^T]
 
 y_c is what agent c brings (its next vectors, what arrives), D_c w_c by how much that differs from an agent's who does
 not answer, p_c and P_ce the probabilities that agents, and pairs of them, answer, F the averages and what is made of
-them. Nothing is assumed of the agents' matrices, and agents are not grouped: it is the general way, the quick ones of
-rounds.py are for methods without exchanges. Their joint laws and averaged iterates are had here too.
+them. What the rows of its table last gave is among an agent's vectors (table_steps.py). Nothing is assumed of the
+agents' matrices, and agents are not grouped: it is the general way, the quick ones of rounds.py are for methods without
+exchanges. Their joint laws and averaged iterates are had here too.
 """
 
 from __future__ import annotations
@@ -26,20 +27,34 @@ from ..algorithms.sending import Exactly
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
+from . import tuning
 from .linear import smat, svec, within
 from .local_steps import Kinds
 from .problem_moments import Moments, moments
 from .rounds import Groups
+from .table_steps import TableSteps
 
 
 def each_agent(problem: Problem | Moments, xi_0: Floats | None = None) -> Groups:
     """Groups of one agent each, in the order of the problem; agents of moments alone stand group by group."""
     m = moments(problem)
     table, weight = np.repeat(m.table, m.count), np.repeat(m.weight, m.count)
-    if isinstance(problem, Problem):
-        table, weight = np.unique(problem.assignment, return_inverse=True)[1].astype(np.int64), problem.weights
+    known = problem if isinstance(problem, Problem) else None
+    if known is not None:
+        table, weight = np.unique(known.assignment, return_inverse=True)[1].astype(np.int64), known.weights
     x = (0.0 if xi_0 is None else xi_0) - m.xi_star[table]
-    return Groups(replace(m, table=table, weight=weight, count=np.ones_like(table)), x, np.arange(len(table)))
+    agents = replace(m, table=table, weight=weight, count=np.ones_like(table))
+    return Groups(agents, x, np.arange(len(table)), known)
+
+
+def _rows_given(agents: Groups, exchange: Exchange) -> tuple[str, ...]:
+    """Names of the vectors of what the rows of an agent's table last gave, where that is remembered."""
+    if exchange.table is None:
+        return ()
+    if agents.problem is None:
+        rule = "table of an exchange must be None where only moments are given: they have no rows"
+        raise ArgumentError(f"{rule}; got {exchange.table!r}")
+    return tuple(f"{exchange.table}, {i}" for i in range(TableSteps.count_vectors(agents.problem)))
 
 
 def declared(algorithm: Algorithm) -> bool:
@@ -60,8 +75,6 @@ def exchange_of(a: Algorithm, eta: float, m: Moments, upload_noise: float = 0.0)
     if found.rule is not None:
         rule = f"rule of {type(a).__name__} must be None for theory, for a server's own function has no law"
         raise ArgumentError(f"{rule}; got {checks.show(found.rule)}")
-    if found.table is not None:
-        raise ArgumentError(f"table of {type(a).__name__} must be None for theory; got {found.table!r}")
     if upload_noise:
         if type(found.send) is not Exactly:
             raise ArgumentError(f"upload_noise must be 0 where messages are not sent exactly; got {upload_noise:g}")
@@ -94,15 +107,26 @@ class ExchangeRound:
     def __init__(self, agents: Groups, exchange: Exchange, eta: Floats, steps: Any, participants: int) -> None:
         m, N, d = agents.moments, len(agents.x), agents.moments.dim
         moves = "xi" in exchange.then or "xi" in exchange.absent
-        self.agents, self.own = agents, (*(("xi",) if moves else ()), *exchange.agent)
+        self.given = _rows_given(agents, exchange)
+        kept = (name for name in exchange.agent if name != exchange.table)
+        self.agents, self.own = agents, (*(("xi",) if moves else ()), *kept, *self.given)
         self.N, self.d, self.k, self.l = N, d, 1 + len(exchange.server), len(self.own)
         self.q, self.exchange = len(exchange.messages), exchange
         self.seen = (self.k + self.l) * d + 1  # numbers of w
+        self.drawn = (2 + len(self.given)) * d  # numbers of z
+        if self.size > tuning.DENSE_MODES:
+            rule = f"agents times what each remembers must be at most {tuning.DENSE_MODES} numbers for exact moments"
+            raise ArgumentError(f"{rule}; got {self.size}")
         self.p, pairs = exchange.answering(N, participants)
         together = float(pairs[0, -1] - self.p[0] * self.p[-1]) if N > 1 else 0.0  # the same of any two agents
         self.spread = np.diagonal(pairs) - self.p**2 - together, together
         theta_star, xi_star, A, weight = m.theta_star, m.xi_star[m.table], m.A_bar[m.table], m.weight
-        known = self._remembered(theta_star, xi_star)
+        self.centres, self.steps = {"theta": theta_star, "xi": xi_star}, None
+        if agents.problem is not None and self.given:
+            self.steps = TableSteps(agents.problem, eta, np.broadcast_to(steps, N), exchange.pull)
+            ideal = self.steps.ideal.reshape(N, -1, d)
+            self.centres |= {name: ideal[:, i] for i, name in enumerate(self.given)}
+        known = self._remembered()
         u = self._minus(known["theta"], theta_star)
         known["residual"] = self._minus(-A @ u, xi_star)
         known["mean_residual"] = np.broadcast_to(np.tensordot(weight, -A @ u, 1), u.shape)
@@ -116,33 +140,40 @@ class ExchangeRound:
             noise = np.zeros(m.noise.shape)
             noise[..., inner] = m.noise[..., inner]
             shifted = replace(shifted, noise=noise, centre=theta_star)
-        M, self.noise = Kinds.of(m.table, eta, np.asarray(steps)).maps(shifted)
+        if self.steps is None:
+            M, self.noise = Kinds.of(m.table, eta, np.asarray(steps)).maps(shifted)
         self.lifted, self.z = [], []
         for _, row in exchange.starts:
             start = self._of(row, known)
             v = self._minus(start, theta_star)
             x = correction - A @ v if exchange.anchored else correction + exchange.pull * v
-            lifted = np.zeros((N, 2 * d + 1, known["theta"].shape[2]))
-            lifted[:, :d], lifted[:, d : 2 * d], lifted[:, -1, self.seen - 1] = (0.0 if exchange.anchored else v), x, 1
-            end = (M @ lifted)[:, :d]
-            end = end + start if exchange.anchored else self._minus(end, -theta_star)
+            if self.steps is None:
+                lifted = np.zeros((N, 2 * d + 1, known["theta"].shape[2]))
+                lifted[:, :d], lifted[:, d:-1], lifted[:, -1, self.seen - 1] = (0.0 if exchange.anchored else v), x, 1
+                end = (M @ lifted)[:, :d]
+                end = end + start if exchange.anchored else self._minus(end, -theta_star)
+            else:
+                lifted = np.concatenate([v, *(self._minus(known[g], self.centres[g]) for g in self.given), x], axis=1)
+                far = np.concatenate([np.tile(theta_star, (N, 1)), self.steps.ideal], axis=1)
+                end = self._minus(self.steps.end(lifted), -far)
             self.lifted.append(lifted[..., : self.seen])
             self.z.append(np.concatenate([start, end], axis=1)[..., : self.seen])
         self.z_mean = sum(p[:, None, None] * z for p, z in zip(self.chosen, self.z, strict=True))
-        place = self.seen
-        for i, name in enumerate(("start", "theta_hat")):
+        place, before = self.seen, dict(known)
+        for i, name in enumerate(("start", "theta_hat", *self.given)):
             known[name] = self._noisy(self.z_mean[:, i * d : (i + 1) * d], place + i * d)
+        self._average_rows(known)
         self.messages = []
         for i, (name, row) in enumerate(exchange.messages.items()):
             known[name] = self._of(row, known)
             self.messages.append(known[name])
             law = exchange.send.law(d)
-            known[f"sent_{name}"] = self._noisy(law.mean * known[name], place + (2 + i) * d)
+            known[f"sent_{name}"] = self._noisy(law.mean * known[name], place + self.drawn + i * d)
         self.law = exchange.send.law(d)
-        own = [self._renew(exchange.then, name, known, xi_star) for name in self.own]
+        own = [self._renew(exchange.then, name, known) for name in self.own]
         arrives = [known[name] for name in exchange.sent]
         here = np.concatenate([*own, *arrives], axis=1)
-        away = [self._renew(exchange.absent, name, known, xi_star) for name in self.own]
+        away = [self._renew(exchange.absent, name, before) for name in self.own]
         gone = np.concatenate([*away, *(np.zeros_like(a) for a in arrives)], axis=1)[..., : self.seen]
         self.private, p = here[..., self.seen :], self.p[:, None, None]
         self.B, self.D = p * here[..., : self.seen] + (1 - p) * gone, here[..., : self.seen] - gone
@@ -150,16 +181,24 @@ class ExchangeRound:
 
     # --- rows as maps of what an agent sees, w, and of its noise --------------------------------------------------
 
-    def _remembered(self, theta_star: Floats, xi_star: Floats) -> dict[str, Floats]:
+    def _remembered(self) -> dict[str, Floats]:
         """The vectors of the state as maps : (N, d, all), of (w, z's noise, what happens to each message)."""
-        N, d, e = self.N, self.d, self.exchange
-        names, known = ["theta", *e.server, *self.own], {"xi": np.zeros((N, d, self.seen + (2 + self.q) * d))}
-        for i, name in enumerate(names):
-            known[name] = np.zeros((N, d, self.seen + (2 + self.q) * d))
+        shape, d = (self.N, self.d, self.seen + self.drawn + self.q * self.d), self.d
+        known = {"xi": np.zeros(shape)}
+        for i, name in enumerate(["theta", *self.exchange.server, *self.own]):
+            known[name] = np.zeros(shape)
             known[name][:, :, i * d : (i + 1) * d] = np.eye(d)
-        known["theta"][:, :, self.seen - 1] = theta_star
-        known["xi"][:, :, self.seen - 1] = xi_star + (0.0 if "xi" in self.own else self.agents.x)
+        for name, centre in self.centres.items():
+            known[name][:, :, self.seen - 1] = centre
+        known["xi"][:, :, self.seen - 1] += 0.0 if "xi" in self.own else self.agents.x
+        self._average_rows(known)
         return known
+
+    def _average_rows(self, known: dict[str, Floats]) -> None:
+        """The mean of what rows last gave, from that."""
+        if self.steps is not None:
+            rows = np.concatenate([known[name] for name in self.given], axis=1)
+            known[str(self.exchange.table)] = self.steps.average @ rows
 
     def _minus(self, vector: Floats, centre: Floats) -> Floats:
         out = vector.copy()
@@ -168,7 +207,7 @@ class ExchangeRound:
 
     def _noisy(self, vector: Floats, place: int) -> Floats:
         """A vector with noise that has its own place."""
-        out = np.zeros((self.N, self.d, self.seen + (2 + self.q) * self.d))
+        out = np.zeros((self.N, self.d, self.seen + self.drawn + self.q * self.d))
         out[..., : vector.shape[2]] = vector
         out[..., place : place + self.d] = np.eye(self.d)
         return out
@@ -181,10 +220,10 @@ class ExchangeRound:
         terms = [self._factor(row, name)[..., None] * known[name] for name in row if name not in self.exchange.means]
         return sum(terms, np.zeros_like(known["theta"]))
 
-    def _renew(self, rows: Any, name: str, known: dict[str, Floats], xi_star: Floats) -> Floats:
+    def _renew(self, rows: Any, name: str, known: dict[str, Floats]) -> Floats:
         """An agent's next vector, but for means."""
         found = self._of(rows.get(name, {name: 1.0}), known)
-        return self._minus(found, xi_star) if name == "xi" else found
+        return self._minus(found, self.centres[name]) if name in self.centres else found
 
     def _close(self, e: Exchange, weight: Floats, theta_star: Floats, mean_residual: Floats) -> None:
         """The maps from (server's vectors, what agents bring) to the next state."""
@@ -280,20 +319,23 @@ class ExchangeRound:
 
     def _private_noise(self, seen: tuple[Floats, Floats], whole: bool, unit: float) -> Floats:
         """(N, (l + q) d, same): what an agent alone adds to what it brings; seen : of w; whole : not its linear part"""
-        d = self.d
-        z, added = np.zeros((self.N, 2 * d, 2 * d)), self.law.noise if whole else 0.0
-        z[:, d:, d:] = unit * np.eye(d)
+        d, drawn = self.d, self.drawn
+        z, added = np.zeros((self.N, drawn, drawn)), self.law.noise if whole else 0.0
+        z[:, d : 2 * d, d : 2 * d] = unit * np.eye(d)
         for p, each, lifted in zip(self.chosen, self.z, self.lifted, strict=True):
-            steps = self.noise @ svec(_squares(lifted, seen))[..., None]
-            z[:, d:, d:] += p[:, None, None] * smat(steps[..., 0], d)
+            if self.steps is None:
+                steps = smat((self.noise @ svec(_squares(lifted, seen))[..., None])[..., 0], d)
+            else:
+                steps = self.steps.noise(lifted @ seen[0][..., None], lifted @ seen[1] @ lifted.swapaxes(1, 2))
+            z[:, d:, d:] += p[:, None, None] * steps
             if len(self.z) > 1:
                 z += p[:, None, None] * _squares(each - self.z_mean, seen)
-        out = np.zeros((self.N, (2 + self.q) * d, (2 + self.q) * d))
-        out[:, : 2 * d, : 2 * d] = z
+        out = np.zeros((self.N, drawn + self.q * d, drawn + self.q * d))
+        out[:, :drawn, :drawn] = z
         for i, message in enumerate(self.messages):
-            w, noise = message[..., : self.seen], message[..., self.seen : self.seen + 2 * d]
+            w, noise = message[..., : self.seen], message[..., self.seen : self.seen + drawn]
             sent = _squares(w, seen) + noise @ z @ noise.swapaxes(1, 2)
-            part = slice((2 + i) * d, (3 + i) * d)
+            part = slice(drawn + i * d, drawn + (1 + i) * d)
             out[:, part, part] = (self.law.second - self.law.mean**2) * sent + added * np.eye(d)
         return self.private @ out @ self.private.swapaxes(1, 2)
 
@@ -317,19 +359,19 @@ class ExchangeRound:
         raw = {"theta": np.tile(m.theta_star + u, (N, 1)), "xi": m.xi_star[m.table] + x}
 
         def memory(name: str) -> Floats:
-            if name == "xi":
-                return x
+            if name in self.centres:
+                return x if name == "xi" else -self.centres[name]
             return sum((self._factor(e.begin[name], v) * raw[v] for v in e.begin.get(name, {})), np.zeros((N, d)))
 
         own = np.array([memory(name) for name in self.own]).reshape(self.l, N, d)
         return np.concatenate([u, *(memory(name)[0] for name in e.server), own.swapaxes(0, 1).ravel()])
 
     def centre(self) -> Floats:
-        """What stands at 0 of a state: theta_star, xi_star_c, and 0 of memories."""
-        out, m = np.zeros(self.size), self.agents.moments
-        out[: self.d] = m.theta_star
-        if "xi" in self.own:
-            out[self.k * self.d :].reshape(self.N, self.l, self.d)[:, 0] = m.xi_star[m.table]
+        """What stands at 0 of a state: theta_star, xi_star_c, what rows give at theta_star, and 0 of other memories."""
+        out = np.zeros(self.size)
+        out[: self.d], own = self.centres["theta"], out[self.k * self.d :].reshape(self.N, self.l, self.d)
+        for i, name in enumerate(self.own):
+            own[:, i] = self.centres.get(name, 0.0)
         return out
 
 

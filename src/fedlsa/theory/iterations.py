@@ -70,7 +70,7 @@ def exact_iterations(
     given = checked_method(moments(problem), algorithm, IID())
     method_class("algorithm", given, "paper")
     checks.instance("algorithm", given, Scaffnew, "a Scaffnew: other methods have nothing between communications")
-    m, x, _ = groups_of(problem, given, xi_0)
+    m, x, *_ = groups_of(problem, given, xi_0)
     if algorithm.average_after is not None:
         raise ArgumentError("average_after must be None for moments per iteration; got a round")
     taking_part = algorithm.taking_part(m.n_agents)

@@ -58,11 +58,7 @@ def rounds_at(a: Algorithm, agents: Groups, upload_noise: float = 0.0) -> Callab
     @lru_cache(maxsize=1)
     def of(eta: float) -> ExchangeRound:
         exchange, etas, steps = exchange_of(a, eta, agents.moments, upload_noise)
-        found = ExchangeRound(agents, exchange, etas, steps, a.taking_part(len(agents.x)))
-        if found.size > tuning.DENSE_MODES:
-            rule = f"agents times what each remembers must be at most {tuning.DENSE_MODES} numbers for exact moments"
-            raise ArgumentError(f"{rule} of {type(a).__name__}; got {found.size}")
-        return found
+        return ExchangeRound(agents, exchange, etas, steps, a.taking_part(len(agents.x)))
 
     return lambda t: of(float(a.eta(np.array([t]))[0]))
 
@@ -248,7 +244,8 @@ def joint_radius(step: ExchangeRound) -> tuple[float, float]:
 class JointLaw(Displayed, ReadOnly):
     """The law of (theta, v_1, ..., xi_1, ..., xi_N): the server's memory, then control variates where they change.
 
-    Agents who remember more, in methods that are an exchange, have that after their xi_c.
+    Agents who remember more, in methods that are an exchange, have that after their xi_c; of rows of tables (SAGA) what
+    each last gave, behind which is 0 up to a multiple of d.
 
     mean : (q,); covariance : (q, q), infinite where second moments do not converge
     """

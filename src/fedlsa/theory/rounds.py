@@ -58,12 +58,13 @@ from .problem_moments import Moments, moments
 class Groups(NamedTuple):
     """K groups of agents that have one table, weight, control variate and settings.
 
-    x : (K, d), xi_0 - xi_star; agent : (K,), one of each group
+    x : (K, d), xi_0 - xi_star; agent : (K,), one of each group; problem : known where each agent is a group
     """
 
     moments: Moments
     x: Floats
     agent: Index
+    problem: Problem | None = None
 
 
 def groups_of(problem: Problem | Moments, algorithm: Algorithm, xi_0: ArrayLike | None = None) -> Groups:
