@@ -272,6 +272,7 @@ def test_the_servers_variate_is_the_mean_of_the_agents(name):
     (lambda: fl.Scaffold(ETA, H, 3), r"option must be a positive integer and at most 2; got 3"),
     (lambda: fl.Anderson(ETA, H, 1.0), r"depth must be a positive integer and at most 2; got 1.0"),
     (lambda: fl.Adam(ETA, H, floor=0), r"floor must be a finite number above 0; got 0"),
+    (lambda: fl.Dropouts(ETA, H, [[0.1], [0.1, 0.2]]), r"dropout must be an array of numbers; got \[\[0.1\]"),
     (lambda: fl.Dropouts(ETA, H, (0.1, 1.0)), r"dropout must be a finite number at least 0 and below 1; got 1"),
     (lambda: fl.Dropouts(ETA, H, participants=2), r"participation and participants must be None beside dropout; got"),
     (lambda: fl.Compressed(ETA, H, 2), r"send must be what is sent, such as fl.RandK\(...\); got 2"),

@@ -158,6 +158,10 @@ def test_methods_have_settings_of_their_own_in_brackets(fedlsa):
     ("word", "said"),
     [
         ("fedprx", "did you mean 'fedprox'?"),
+        ("fedprox(pull=1, pull=2)", "--method must be a method, alone or with its settings, such as"),
+        ("fedprox(**{'pull': 1})", "--method must be a method, alone or with its settings, such as"),
+        (f"fedprox(pull={5000 * '-'}1)", "--method must be a method, alone or with its settings, such as"),
+        ("fedlin(participants=2)", "--method fedlin must stand without settings in brackets; got participants"),
         ("fedprox(pul=1)", "what is set of --method fedprox must be one of 'corrected', 'pull'; got 'pul'"),
         ("fedprox(0.1)", "got 'step_size'"),
         ("fedprox(pull=-1)", "pull must be a finite number at least 0; got -1"),

@@ -248,6 +248,10 @@ def test_episodes_have_returns_where_something_ends():
     [
         ({"method": fl.Scaffnew(0.1, 0.5)}, "method must be fl.FedLSA"),
         ({"method": fl.FedLSA(0.1, 5, participants=1)}, "method must be fl.FedLSA"),
+        (
+            {"method": fl.FedLSA(0.1, fl.PowerLength(2, 0.5))},
+            "local_steps must be the same in all rounds; got PowerLen",
+        ),
         ({"temperature": 0.0}, "temperature must be a finite number above 0; got 0"),
         ({"epsilon": 1.5}, "epsilon must be"),
         ({"improvement": "rounds"}, "improvement must be one of 'step', 'round'; got 'rounds'; did you mean 'round'?"),
@@ -278,14 +282,30 @@ def test_a_policy_without_a_fixed_point_is_an_error_that_says_how_near_it_came(m
         ({"r": np.ones((1, 2))}, "r must be an array of finite numbers of shape"),
         ({"discount": 1.0}, "discount must be a finite number at least 0 and below 1; got 1"),
         ({"terminal": [False, True], "initial": [0.5, 0.5]}, "initial must be 0 in terminal states; got 0.5"),
+        ({"initial": [[1], [1, 2]]}, r"initial must be an array of numbers; got \[\[1\], \[1, 2\]\]"),
         ({"features": np.ones((2, 2))}, "features must be an array of finite numbers of shape"),
         ({"weights": [0.0]}, "weights must be positive"),
     ],
 )
 def test_worlds_that_are_none_are_refused(change, message):
     given = {"P": np.full((1, 2, 2, 2), 0.5), "r": np.ones((1, 2, 2)), "discount": 0.5}
-    with pytest.raises(fl.errors.ArgumentError, match=message):
+    with pytest.raises((fl.errors.ArgumentError, fl.errors.ArgumentTypeError), match=message):
         fl.control.Worlds(**given | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"agents": 10**18}, "agents times states.2 times actions must be at most"),
+        ({"states": 2.5}, "states must be a positive integer; got 2.5"),
+        ({"actions": 0}, "actions must be a positive integer; got 0"),
+        ({"branching": 4}, "branching must be a positive integer and at most 3; got 4"),
+        ({"seed": -1}, "seed must be a non-negative integer; got -1"),
+    ],
+)
+def test_a_garnet_that_is_none_is_refused(change, message):
+    with pytest.raises((fl.errors.ArgumentError, fl.errors.ArgumentTypeError), match=message):
+        fl.control.garnet(**{"agents": 2, "states": 3, "actions": 2} | change)
 
 
 def test_what_is_no_result_or_no_tolerance_is_refused():

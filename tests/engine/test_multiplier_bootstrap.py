@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError
+from fedlsa.errors import ArgumentError, DivergenceWarning
 
 P = fl.problems.garnet(agents=4, states=5, features=2, seed=1)
 PLAIN = fl.FedLSA(fl.PowerStep(0.4, 0.6), 2)
@@ -52,9 +52,13 @@ def test_what_has_no_bootstrap_is_refused_by_name():
         ("copies must be at least 19", PLAIN, {"copies": 18}),
         ("average_after must be at most rounds", replace(PLAIN, average_after=600), {}),
         ("level", PLAIN, {"level": 1.0}),
+        ("rounds must be at most", PLAIN, {"rounds": 10**18}),
+        ("copies must be at most", PLAIN, {"copies": 10**18}),
     ):
         with pytest.raises((ArgumentError, TypeError), match=rule):
             fl.bootstrap(P, a, **given)
+    with pytest.warns(DivergenceWarning, match="diverged, with its copies: try a smaller step_size"):
+        fl.bootstrap(P, fl.FedLSA(1e10, 3), rounds=100)
 
 
 @pytest.mark.long

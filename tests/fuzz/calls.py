@@ -82,6 +82,11 @@ def curve():
 
 
 @cache
+def acted():
+    return fl.sarsa(fl.control.garnet(2, 3, 2), fl.FedLSA(0.1, 3), 4, 2)
+
+
+@cache
 def paths():
     return round_paths(problem(), fl.FedLSA(0.1, 5), 3, points=4)
 
@@ -249,6 +254,10 @@ def calls():
                                "reference", 1, None),
         "runs": lambda: call(results.runs, fl.sweep(p, fl.FedLSA, step_size=[0.1], local_steps=1, rounds=2, seeds=1,
                                                     engine="reference")),
+        "control.garnet": lambda: call(fl.control.garnet, 2, 3, 2, 2, 1.0, 0),
+        "Worlds": lambda: call(fl.control.Worlds, **given(fl.control.garnet(2, 3, 2))),
+        "solve": lambda: call(fl.control.solve, fl.control.garnet(2, 3, 2), 2.0, None, 1e-9),
+        "control.arguments": lambda: call(fl.control.arguments, acted(), None),
         "sarsa": lambda: call(fl.sarsa, fl.control.garnet(2, 3, 2), fl.SCAFFLSA(0.1, 3), 4, 2, 1.0, None, "step", None,
                               np.zeros(6), 3, 1),
         "garnet": lambda: call(fl.problems.garnet, 3, 5, 2, 2, 2, 0.9, True, 0.02, "paper", 1, **no),

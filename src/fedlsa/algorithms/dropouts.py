@@ -32,7 +32,7 @@ class Dropouts(UnequalWork):
         super().__post_init__()
         if self.participants is not None or self.participation is not None:
             raise ArgumentError(f"participation and participants must be None beside dropout; got {self!r}")
-        one = np.ndim(self.dropout) == 0
+        one = checks.as_array("dropout", self.dropout).ndim == 0
         q = [checks.real("dropout", x, at_least=0, below=1) for x in ([self.dropout] if one else self.dropout)]  # type: ignore[union-attr]
         object.__setattr__(self, "dropout", q[0] if one else tuple(q))
 

@@ -198,7 +198,10 @@ class Algorithm(Checked, ABC):
         return None
 
     def checked_exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:
-        """What `exchange` gives in a round, checked; of a method that declares one. eta, updates : numbers, or (N,)"""
+        """What `exchange` gives in a round, checked; of a method that declares one.
+
+        eta, updates, agents, dim : as `exchange` has them, but (N,) where agents differ
+        """
         eta, updates = (x[:, None] if np.ndim(x) else np.asarray(x).item() for x in (eta, updates))
         found = self.exchange(eta, updates, agents, dim)
         if not isinstance(found, Exchange):

@@ -128,7 +128,10 @@ def read_call(option: str, text: str, kinds: Mapping[str, Any], such: str) -> tu
         known, values = [f.name for f in fields(kind)], [value(a) for a in call.args]
         if len(values) > len(known):
             raise ArgumentError(f"{option} {kind.__name__} must have at most {len(known)} settings; got {len(values)}")
-        return kind, dict(zip(known, values, strict=False)) | {str(k.arg): value(k.value) for k in call.keywords}
+        named = [*zip(known, values, strict=False), *((k.arg, value(k.value)) for k in call.keywords)]
+        if None in (settings := dict(named)) or len(settings) < len(named):
+            raise ValueError("settings are given once, by their names")
+        return kind, settings
 
     def value(node: ast.expr) -> Any:
         if not isinstance(node, ast.Call):
@@ -140,7 +143,7 @@ def read_call(option: str, text: str, kinds: Mapping[str, Any], such: str) -> tu
         return read(option, ast.parse(text.strip(), mode="eval").body, kinds)
     except FedLSAError:
         raise
-    except (SyntaxError, ValueError, TypeError, AttributeError):
+    except (SyntaxError, ValueError, TypeError, AttributeError, RecursionError, MemoryError):
         raise ArgumentTypeError(f"{option} must be {such}; got {text!r}") from None
 
 

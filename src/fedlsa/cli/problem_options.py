@@ -149,6 +149,8 @@ def chosen_methods(option: str, given: list[str]) -> list[ChosenMethod]:
     for (kind, own), name in zip(found, names, strict=True):
         if names.count(name) > 1:
             raise ArgumentError(f"{option} must name each method once; got {name!r} {names.count(name)} times")
+        if own and not own_settings(kind):
+            raise ArgumentError(f"{option} {name} must stand without settings in brackets; got {', '.join(own)}")
         for setting in own:
             checks.choice(f"what is set of {option} {name}", setting, own_settings(kind))
     return found

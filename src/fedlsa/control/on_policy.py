@@ -66,7 +66,7 @@ def sarsa(
     if type(method) not in (FedLSA, SCAFFLSA) or method != type(method)(method.step_size, method.local_steps):
         rule = "method must be fl.FedLSA(step_size, local_steps) or fl.SCAFFLSA(step_size, local_steps)"
         raise ArgumentError(f"{rule}, without options; got {checks.show(method)}")
-    T, H = checks.integer("rounds", rounds, at_least=1), method.local_steps
+    T, H = checks.integer("rounds", rounds, at_least=1), int(method.mean_steps)  # refuses lengths that grow
     checks.integer("rounds times local_steps", T * H, at_most=2**34)
     times, seed = recorded_rounds(options.record, T), np.array(options.seeds, np.uint64)
     R, K, N, d = len(seed), len(times), len(worlds.P), worlds.features.shape[2]
@@ -130,7 +130,7 @@ def arguments(result: xr.Dataset, worlds: Worlds | None = None) -> dict[str, Any
 
     worlds : needed where they are larger than 16 MiB, for then a result does not hold them
     """
-    if "worlds" not in getattr(result, "attrs", {}):
+    if not {"worlds", "method", "arguments"} <= set(getattr(result, "attrs", ())):
         raise ArgumentError(f"result must be one of fl.sarsa; got {checks.show(result)}")
     stored = {name: recipe.value(result.attrs[name]) for name in ("worlds", "method", "arguments")}
     method = METHODS[stored["method"].pop("name").lower()](**stored["method"])
@@ -139,4 +139,5 @@ def arguments(result: xr.Dataset, worlds: Worlds | None = None) -> dict[str, Any
             raise ArgumentError("worlds must be passed, for they are too large to be held in a result; got None")
         worlds = object.__new__(Worlds)
         worlds.__setstate__(stored["worlds"])  # laws that are normalised twice may differ in a last bit
+    checks.instance("worlds", worlds, Worlds, "made by fl.control")
     return {"worlds": worlds, "method": method, **stored["arguments"]}

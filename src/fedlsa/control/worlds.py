@@ -50,7 +50,7 @@ class Worlds(Displayed, ReadOnly):
         gamma = checks.real("discount", self.discount, at_least=0, below=1)
         over = checks.flags("terminal", np.zeros(S) if self.terminal is None else self.terminal, (S,))
         law = np.where(over, 0, 1 / max(1, (~over).sum())) if self.initial is None else self.initial
-        law = checks.probabilities("initial", law, (N, S) if np.ndim(law) == 2 else (S,))
+        law = checks.probabilities("initial", law, (N, S) if checks.as_array("initial", law).ndim == 2 else (S,))
         checks.refuse(over & (law > 0), law, "initial must be 0 in terminal states")
         each = np.eye(S * A)[:, np.repeat(~over, A)].reshape(S, A, -1) if self.features is None else self.features
         phi, w = checks.array("features", each, (S, A, "d")), agents_of(N, None, self.weights)[1]
@@ -89,8 +89,12 @@ def garnet(
     heterogeneity : from 0, all agents live in the first world, to 1; between them the second is mixed with the first
     seed : of the first world; the second has the next one
     """
-    mixed, S, A = checks.real("heterogeneity", heterogeneity, at_least=0, at_most=1), states, actions
-    checks.integer("branching", branching, at_least=1, at_most=checks.integer("states", states, at_least=1))
+    mixed = checks.real("heterogeneity", heterogeneity, at_least=0, at_most=1)
+    given = {"agents": agents, "states": states, "actions": actions}
+    N, S, A = (checks.integer(name, value, at_least=1) for name, value in given.items())
+    checks.integer("branching", branching, at_least=1, at_most=S)
+    checks.integer("seed", seed)
+    checks.memory("agents times states^2 times actions", N * S * S * A, 64, "each probability and its reward")
     P, r = np.zeros((2, S, A, S)), np.zeros((2, S, A))
     for w in range(2):
         rng = np.random.default_rng(seed + w)  # all draws in the order of that code
@@ -99,7 +103,7 @@ def garnet(
         np.put_along_axis(P[w], np.array(after), chance / chance.sum(axis=2, keepdims=True), axis=2)
         r[w] = rng.uniform(0, 1, (S, A))
     P[1], r[1] = mixed * P[1] + (1 - mixed) * P[0], mixed * r[1] + (1 - mixed) * r[0]
-    world = np.arange(checks.integer("agents", agents, at_least=1)) % 2
+    world = np.arange(N) % 2
     return Worlds(P[world], r[world], 0.9)
 
 

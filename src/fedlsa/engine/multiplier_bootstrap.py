@@ -24,9 +24,10 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..algorithms import Algorithm
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DivergenceWarning, warn
 from ..kernel_cache import kernel
 from ..problems import Problem
+from ..results import method_label
 from ..sampling import IID
 from .jobs import seed_list
 from .outcome_tables import outcome_tables
@@ -77,6 +78,8 @@ def bootstrap(
     if (k := math.ceil(level * (copies + 1))) > copies:
         raise ArgumentError(f"copies must be at least {math.ceil(level / (1 - level))} at this level; got {copies}")
     numbers = seed_list(seeds)
+    checks.memory("rounds", rounds, 64, "step sizes and lengths")
+    checks.memory("copies", copies, 32 * d * len(numbers), "theta in all runs, and how far it is")
     start = checks.array("theta_0", problem.start if theta_0 is None else theta_0, (d,))
     tables, after = outcome_tables(problem, IID()), -1 if algorithm.average_after is None else algorithm.average_after
     if after > rounds:
@@ -96,6 +99,8 @@ def bootstrap(
         out[i] = start
         each = plan.observations, plan.step_sizes, plan.gains
         _perturb((A, b), outcome, each, problem.weights, np.uint64(seed), after, out[i])
+    if not np.isfinite(out).all():
+        warn(f"{method_label(algorithm)} diverged, with its copies: try a smaller step_size", DivergenceWarning)
     theta, off = out[:, 0], np.abs(out[:, 1:] - out[:, :1])
     half, far = np.sort(off, axis=1)[:, k - 1], np.sort(np.linalg.norm(off, axis=2), axis=1)[:, k - 1]
     values: dict[str, Any] = {
