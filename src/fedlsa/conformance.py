@@ -1,8 +1,4 @@
-"""What every method, problem and sampling satisfies, as functions for whoever makes one.
-
-A check is a method of `Checks`, and its docstring is the sentence that is shown. It returns a figure, at most its
-tolerance where the check holds, or raises `NotAsked`. It asks what a thing supports, never what it is called.
-"""
+"""What every method, problem and sampling satisfies, as functions for whoever makes one."""
 
 from __future__ import annotations
 
@@ -70,7 +66,11 @@ class Conformance(Displayed):
 
 @dataclass(frozen=True, eq=False)
 class Checks:
-    """A method on a problem with a sampling, for some rounds; checks of a problem choose their method."""
+    """A method on a problem with a sampling, for some rounds; checks of a problem choose their method.
+
+    The docstring of a check is the sentence that is shown. It returns a figure, at most its tolerance where the check
+    holds, or raises `NotAsked`. It asks what a thing supports, never what it is called.
+    """
 
     method: Any
     problem: Problem
