@@ -1,9 +1,13 @@
 """What the tests of all commands share."""
 
+import shutil
+
 import pytest
 import typer
 
+import fedlsa as fl
 from fedlsa.cli import command_line, main
+from fedlsa.network.folder import setup
 
 
 @pytest.fixture
@@ -21,6 +25,19 @@ def fedlsa(capsys, tmp_path, monkeypatch):
         return code, printed.out, "".join(line for line in lines if not line.startswith("fedlsa: compiling the engine"))
 
     return command
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """A network of four sites that nobody changes."""
+    return setup.init(tmp_path_factory.mktemp("made") / "net", 4, "127.0.0.1", task=fl.Regression("charges"))
+
+
+@pytest.fixture
+def net(made, fedlsa, tmp_path):
+    """The name of a copy of it in the folder where commands run."""
+    shutil.copytree(made.folder, tmp_path / "net")
+    return "net"
 
 
 @pytest.fixture(scope="session")

@@ -6,23 +6,11 @@ import stat
 import sys
 
 import pytest
+from refusals import refused
 
 import fedlsa as fl
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network, SiteFolder
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A network of four sites that nobody changes."""
-    return setup.init(tmp_path_factory.mktemp("made") / "net", 4, "127.0.0.1", task=fl.Regression("charges"))
-
-
-@pytest.fixture
-def net(made, fedlsa, tmp_path):
-    """The name of a copy of it in the folder where commands run."""
-    shutil.copytree(made.folder, tmp_path / "net")
-    return "net"
 
 
 @pytest.fixture
@@ -30,16 +18,6 @@ def asked(net, tmp_path):
     """The fingerprint of the first site, which has made its keys and its certificate."""
     site = setup.enrol_site("net/bundles/site-1.toml", "site-1")
     return certificates.fingerprint(site.certificate.read_bytes())
-
-
-def refused(ran, *words):
-    """The command ended with code 2 and one line that holds all words; nothing was printed."""
-    code, out, err = ran
-    assert (code, out) == (2, "")
-    assert err.startswith("fedlsa: ")
-    assert err.count("\n") == 1
-    for word in words:
-        assert word in err
 
 
 def test_init_makes_the_folder_and_says_how_to_go_on(fedlsa):

@@ -1,33 +1,18 @@
 """`fedlsa network` parses, calls one function and prints; wrong input gets one line, and danger is said loudly."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
-import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.network.coordinator import commands, runs
 from fedlsa.network.coordinator import commands as coordinator
-from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Network
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site import join as joining
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A network of four sites that nobody changes."""
-    return setup.init(tmp_path_factory.mktemp("made") / "net", 4, "127.0.0.1", task=fl.Regression("charges"))
-
-
-@pytest.fixture
-def net(made, fedlsa, tmp_path):
-    """The name of a copy of it in the folder where commands run."""
-    shutil.copytree(made.folder, tmp_path / "net")
-    return "net"
 
 
 @pytest.fixture
@@ -50,16 +35,6 @@ def called(monkeypatch):
     monkeypatch.setattr(commands, "serve", note("serve", None))
     monkeypatch.setattr(joining, "join", note("join", None))
     return calls
-
-
-def refused(ran, *words):
-    """The command ended with code 2 and one line that holds all words; nothing was printed."""
-    code, out, err = ran
-    assert (code, out) == (2, "")
-    assert err.startswith("fedlsa: ")
-    assert err.count("\n") == 1
-    for word in words:
-        assert word in err
 
 
 def test_serve_shows_a_page_unless_told_not_to(fedlsa, net, called):

@@ -34,12 +34,14 @@ for line in requires("fedlsa"):
 others = set().union(*wanted.values()) - wanted[""] - wanted["cli"] - {"fedlsa"}
 missing = {m for m, owners in packages_distributions().items() if {o.lower() for o in owners} & others}
 
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+class Without:  # libraries also ask whether a module could be found
+    def __init__(self, finder):
+        self.find_distributions, self.find = getattr(finder, "find_distributions", lambda *a: ()), finder.find_spec
 
-sys.meta_path.insert(0, Missing())
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in missing else self.find(name, path, target)
+
+sys.meta_path[:] = map(Without, sys.meta_path)
 from fedlsa.cli import main
 
 for words in json.load(sys.stdin):
