@@ -363,12 +363,14 @@ def test_agents_with_step_sizes_and_lengths_of_their_own_remember_rows_too():
     assert np.abs(off).max() < 4
 
 
-def test_tables_of_too_many_rows_and_moments_alone_have_no_such_law():
+def test_too_many_rows_or_steps_and_moments_alone_have_no_such_law():
     p = fl.problems.garnet(agents=20, seed=0)
     with pytest.raises(fl.errors.ArgumentError, match=r"must be at most 1600 numbers for exact moments; got 2568$"):
         fl.theory.exact(p, fl.SAGA(0.1, 10), rounds=3)
     with pytest.raises(fl.errors.ArgumentError, match="table of an exchange must be None where only moments are given"):
         fl.theory.exact(fl.theory.moments(sites()), fl.SAGA(0.1, 10), rounds=3)
+    with pytest.raises(fl.errors.ArgumentError, match=r"local_steps must be at most \d{4} for .*; got 10000$"):
+        fl.theory.exact(sites(), fl.SAGA(0.1, 10_000), rounds=3)
 
 
 def test_averaged_control_variates_have_exact_curves():

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Floats
+from ..errors import ArgumentError
 from ..problems import Dense, Problem
+from . import tuning
 
 
 class TableSteps:
@@ -28,6 +30,10 @@ class TableSteps:
 
     def __init__(self, problem: Problem, eta: Floats, steps: NDArray[np.int64], pull: float) -> None:
         p, N, d, numbers = problem, problem.n_agents, problem.dim, self.count_vectors(problem) * problem.dim
+        most = int(tuning.MAX_TABLE_WORK / (N * (numbers + 2 * d) ** 2 * d + tuning.ROUND_OVERHEAD))
+        if int(steps.max()) > most:
+            rule = f"local_steps must be at most {most} for exact moments where so many rows are remembered"
+            raise ArgumentError(f"{rule}; got {steps.max()}")
         self.d, self.eta, self.steps = d, eta[:, None, None], steps[:, None, None]
         self.L, self.F = np.zeros((N, d, numbers)), np.zeros((N, numbers, d))
         self.prob, self.ideal = np.zeros((N, numbers, 1)), np.zeros((N, numbers))

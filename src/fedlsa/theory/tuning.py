@@ -66,6 +66,7 @@ MAX_LIMIT_GAIN = 1e6  # times A_bar, for a limit, where nothing adds up over rou
 GAIN_ROUNDINGS = 20  # of a limit's error, times that ratio; 12 were seen on Garnet problems from 1e2 to 1e6
 NEAR_LIMIT = 1e-2  # share of its limit from which on a variance is measured from there
 MAX_ROUND_WORK = 1e11  # numbers that single rounds may go through: minutes
+MAX_TABLE_WORK = 1e8  # the same of the local steps of a round of agents that remember rows, one by one: seconds
 ROUND_OVERHEAD = 20_000  # numbers of a state that take no longer than calling a round
 MAX_ITERATIONS = 10**7  # of Scaffnew, each of which is computed: minutes
 
