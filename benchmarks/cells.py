@@ -115,10 +115,7 @@ FULL = Plan(
         replace(HEADLINE, sampling="markov"),
         replace(HEADLINE, observations="dense"),
     ),
-    threads=(
-        *(Cell(N=N, H=H, seeds=1) for N, H in ((100, 10), (1000, 10), (1000, 1000))),
-        Cell(N=1000, H=1),
-    ),
+    threads=(*(Cell(N=N, H=H, seeds=1) for N, H in ((100, 10), (1000, 10), (1000, 1000))), Cell(N=1000, H=1)),
     seconds=0.25,
     repeats=3,
     headline_repeats=7,

@@ -99,11 +99,7 @@ def report(quick: bool) -> str:
     ]
     for name, problem, a, rounds, seeds, few in cases(quick):
         best, _, count = on_gpu(problem, [a], rounds, seeds, 1 if quick else 2)
-        ours, cpu, jax = (
-            best / count * 1e9,
-            on_cpu(problem, a, rounds, seeds),
-            on_jax(problem, a, few, seeds),
-        )
+        ours, cpu, jax = (best / count * 1e9, on_cpu(problem, a, rounds, seeds), on_jax(problem, a, few, seeds))
         ratios = f"{cpu / ours:,.0f}{TIMES} | {jax / ours:,.0f}{TIMES}"
         lines.append(f"| {name} | {ours:.3f} ns | {cpu:.2f} ns | {jax:.2f} ns | {ratios} |")
         print(lines[-1], flush=True)

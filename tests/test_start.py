@@ -65,11 +65,7 @@ def test_the_help_of_commands_loads_neither_tables_nor_figures():
 
 def test_saved_results_are_drawn_without_the_compiler():
     (found,) = loaded("import fedlsa as fl; fl.figures.error_curves, fl.results.load")
-    assert set(found) <= {
-        "xarray",
-        "pandas",
-        "pyarrow",
-    }
+    assert set(found) <= {"xarray", "pandas", "pyarrow"}
 
 
 SMALL = (

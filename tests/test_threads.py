@@ -82,10 +82,7 @@ PROBLEM = fl.problems.ring(agents=3, noise=0.3)
 SITES = [(np.random.default_rng(c).standard_normal((30, 2)), np.arange(30.0) + c) for c in range(2)]
 CALLS = {
     "exact": ("fedlsa.theory.exact_curves.independent_curve", lambda: fl.theory.exact(PROBLEM, fl.SCAFFLSA(0.1, 3), 5)),
-    "stationary": (
-        "fedlsa.theory.stationarity._checked",
-        lambda: fl.theory.stationary(PROBLEM, fl.FedLSA(0.1, 3)),
-    ),
+    "stationary": ("fedlsa.theory.stationarity._checked", lambda: fl.theory.stationary(PROBLEM, fl.FedLSA(0.1, 3))),
     "limit": (
         "fedlsa.theory.stationarity._checked",
         lambda: fl.theory.stability_limit(PROBLEM, fl.FedLSA(0.1, 3), 0.1),

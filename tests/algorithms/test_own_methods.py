@@ -67,10 +67,7 @@ WRONG = [
         gains(lambda eta, updates: np.full(len(eta), np.nan)),
         "gain of Gains must be an array of finite numbers .*; got nan at",
     ),
-    (
-        gains(lambda eta, updates: 1 / (0 * eta)),
-        "gain of Gains must be an array of finite numbers .*; got inf at",
-    ),
+    (gains(lambda eta, updates: 1 / (0 * eta)), "gain of Gains must be an array of finite numbers .*; got inf at"),
     (gains(lambda eta, updates: 0.5), "gain of Gains must be an array of finite numbers of shape .64,.; got shape"),
     (gains(lambda eta, updates: ["a"] * len(eta)), "gain of Gains must be an array .* of shape .64,.; got .'a'"),
     (

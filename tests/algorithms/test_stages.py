@@ -105,10 +105,7 @@ ONE, NONE = np.ones(4), np.zeros(4)
 REFUSED = {
     "stages": [
         (Both(0.1, 3), r"algorithm must say server\(\) and round_steps\(\) for theory; got Both.server_step"),
-        (
-            AnyLength(0.1, 3),
-            r"algorithm must say server\(\) and round_steps\(\) for theory; got AnyLength.obs",
-        ),
+        (AnyLength(0.1, 3), r"algorithm must say server\(\) and round_steps\(\) for theory; got AnyLength.obs"),
         (GainOfLength(0.1, 0.5), "gain of GainOfLength must not depend on a random length; got"),
     ],
     "simulate": [(Both(0.1, 3), "server and server_step must not both be declared; got both of Both")],

@@ -82,10 +82,7 @@ def test_run_passes_every_option_on(fedlsa, net, called):
         (["--epsilon", "0.1", "--trim", "2"], "--min-sites must be above twice trim (4)"),
         (["--epsilon", "0.1", "--method", "scafflas"], "did you mean 'scafflsa'?"),
         (["--epsilon", "0.1", "--participation", "half"], "--participation must be a share"),
-        (
-            ["--epsilon", "0.1", "--participants", "9"],
-            "--participants must be a positive integer and at most 4; got 9",
-        ),
+        (["--epsilon", "0.1", "--participants", "9"], "--participants must be a positive integer and at most 4; got 9"),
         (["--epsilon", "0.1", "--seed", "-1"], "--seed must be"),
         (["--epsilon", "0.1", "--name", "a/b"], "--name must be made of letters"),
         (["--epsilon", "nan"], "--epsilon must be"),

@@ -149,10 +149,7 @@ def test_the_options_of_a_problem_can_be_read_off_it(options):
         ([*THEORY, "--plot", "f.pgn"], ["did you mean '.png'"]),
         ([*THEORY, "--scale", "logg"], ["--scale", "did you mean 'log'"]),
         (["theory", "--agents", "0"], ["--agents", "0"]),
-        (
-            ["theory", "--problem", "maze"],
-            ["--problem must be one of 'ring', 'garnet',", "got 'maze'"],
-        ),
+        (["theory", "--problem", "maze"], ["--problem must be one of 'ring', 'garnet',", "got 'maze'"]),
         (PLAN, ["exactly one of --epsilon, --rounds and --samples; got none"]),
         ([*PLAN, "--epsilon", "0.1", "--rounds", "3"], ["got --epsilon and --rounds"]),
         ([*PLAN, "--epsilon", "-1"], ["--epsilon", "-1"]),

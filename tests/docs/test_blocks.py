@@ -37,9 +37,7 @@ RUN = {  # the command lines that are run here, in their order; those of data.md
         "fedlsa simulate --agents 10 --step-size 0.05,0.1 --local-steps 10,100 --rounds 50 --out out/sweep.nc",
         "fedlsa theory --problem ring --spread 2 --json",
     ],
-    "docs/network.md": [
-        "fedlsa network init net --sites lyon,oslo,turin --host fed.example.org --target outcome",
-    ],
+    "docs/network.md": ["fedlsa network init net --sites lyon,oslo,turin --host fed.example.org --target outcome"],
     "docs/explore.md": [
         'fedlsa explore "agents=8&local_steps=300" --save error.pdf --save error.csv --save error.nc',
         'fedlsa explore "agents=8&local_steps=300&round=4" --save agents.png --agents',

@@ -62,12 +62,7 @@ def network(problem, local, algorithm, rounds, seed):
 @pytest.mark.parametrize("problem", [regression(), regression(ridge=0.3), transitions()], ids=["ls", "ridge", "td"])
 @pytest.mark.parametrize(
     "algorithm",
-    [
-        fl.FedLSA(0.02, 7),
-        fl.SCAFFLSA(0.02, 7),
-        fl.SCAFFLSA(0.02, 10, participants=2),
-        fl.Scaffnew(0.02, 0.15),
-    ],
+    [fl.FedLSA(0.02, 7), fl.SCAFFLSA(0.02, 7), fl.SCAFFLSA(0.02, 10, participants=2), fl.Scaffnew(0.02, 0.15)],
     ids=["fedlsa", "scafflsa", "partial", "scaffnew"],
 )
 def test_rounds_one_by_one_make_the_run_of_simulate(problem, algorithm):

@@ -15,11 +15,7 @@ from fedlsa.fitting.sites import open_tables
 
 GAMMA = 0.9
 D = 4
-QUIET = {
-    "step_size": 1e-6,
-    "local_steps": 2,
-    "rounds": 2,
-}  # a run that costs nothing: reading is in question here
+QUIET = {"step_size": 1e-6, "local_steps": 2, "rounds": 2}  # a run that costs nothing: reading is in question here
 pytestmark = pytest.mark.filterwarnings("ignore:the run ends at:fedlsa.errors.FedLSAWarning")
 
 

@@ -45,13 +45,7 @@ def episodes():
     rng = np.random.default_rng(2)
     P, r, ends = rng.dirichlet(np.ones(10), (AGENTS, 10, 2)), rng.random((AGENTS, 10, 2)), np.arange(10) == 9
     return fl.problems.from_mdps(
-        P,
-        r,
-        np.full((10, 2), 0.5),
-        rng.random((10, 8)),
-        0.9,
-        terminal=ends,
-        initial=np.append(np.ones(9) / 9, 0),
+        P, r, np.full((10, 2), 0.5), rng.random((10, 8)), 0.9, terminal=ends, initial=np.append(np.ones(9) / 9, 0)
     )
 
 

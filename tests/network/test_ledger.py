@@ -164,8 +164,7 @@ def test_receipts_of_a_past_that_was_taken_over_do_not_count_again(place):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{}", "null", "[1]", '{"said": "{}", "signature": "00"}', '{"said": 1, "signature": 2}', "[" * 5000],
+    "text", ["", "{}", "null", "[1]", '{"said": "{}", "signature": "00"}', '{"said": 1, "signature": 2}', "[" * 5000]
 )
 def test_receipts_that_this_site_did_not_write_say_nothing(place, text):
     ledger = opened(place)

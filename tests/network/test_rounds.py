@@ -28,11 +28,7 @@ from fedlsa.network.protocol.server import (
     trimmed_mean,
 )
 
-METHODS = {
-    "fedlsa": fl.FedLSA(0.2, 5),
-    "scafflsa": fl.SCAFFLSA(0.2, 5),
-    "scaffnew": fl.Scaffnew(0.2, 0.2),
-}
+METHODS = {"fedlsa": fl.FedLSA(0.2, 5), "scafflsa": fl.SCAFFLSA(0.2, 5), "scaffnew": fl.Scaffnew(0.2, 0.2)}
 
 
 @pytest.fixture(scope="module")

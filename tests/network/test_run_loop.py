@@ -275,12 +275,7 @@ def test_every_event_reads_as_a_line(world):
     assert lines[1].startswith("round 1: 4 of 4 sites, size ")
     assert lines[-1] == "finished: all 3 rounds are done"
     shown = RunSummary(run).read().lines(world.network.sites)
-    assert [shown[0], *shown[1:3], shown[-1]] == [
-        "trial: over: all 3 rounds are done",
-        lines[0],
-        lines[-2],
-        lines[-1],
-    ]
+    assert [shown[0], *shown[1:3], shown[-1]] == ["trial: over: all 3 rounds are done", lines[0], lines[-2], lines[-1]]
     assert [words.split(",")[0].strip() for words in shown[3:-1]] == [f"site-{c}: answered" for c in (1, 2, 3, 4)]
 
 

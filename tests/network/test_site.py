@@ -260,10 +260,7 @@ def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
         np.testing.assert_array_equal(other.summary.mean, said[0].summary.mean)
     for loader, words in (
         ("hospital:broken", "hospital:broken failed with ZeroDivisionError: division by zero"),
-        (
-            "hospital:nothing",
-            "what hospital:nothing returns must be a path, a table .* data set or its id; got None",
-        ),
+        ("hospital:nothing", "what hospital:nothing returns must be a path, a table .* data set or its id; got None"),
         ("hospital:missing", "hospital has no function 'missing'"),
         ("clinic:pair", "clinic cannot: ModuleNotFoundError"),
     ):

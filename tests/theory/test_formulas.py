@@ -78,10 +78,7 @@ def test_scafflsa():
     found = fl.theory.bound(p, fl.SCAFFLSA(ETA, H), T, p.theta_star + np.array([3.0, 4.0]))
     start = 2 * (25 + (ETA * H) ** 2 * z.mean("xi"))
     assert found.terms == pytest.approx(
-        {
-            "transient": start * (1 - ETA * z.a * H / 2) ** T,
-            "noise": 36 * 2 * ETA / (3 * z.a) * z.most("Sigma_omega"),
-        },
+        {"transient": start * (1 - ETA * z.a * H / 2) ** T, "noise": 36 * 2 * ETA / (3 * z.a) * z.most("Sigma_omega")},
         rel=1e-9,
     )
     C_A = max(np.linalg.norm(g["A"], 2) for g in z.agents)

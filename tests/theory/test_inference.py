@@ -190,12 +190,7 @@ def test_the_law_of_growing_rounds_is_that_of_a_million_local_steps(a, b):
 
 @pytest.mark.parametrize(
     ("last", "b", "a", "vanishes"),
-    [
-        (False, 0.2, 0.9, True),
-        (False, 0.2, 0.72, False),
-        (True, 0.3, 0.8, True),
-        (True, 0.3, 0.45, False),
-    ],
+    [(False, 0.2, 0.9, True), (False, 0.2, 0.72, False), (True, 0.3, 0.8, True), (True, 0.3, 0.45, False)],
 )
 def test_the_powers_that_are_refused_are_those_at_which_drift_outlasts_noise(last, b, a, vanishes):
     p = fl.problems.from_observations([([0.5, 0.5], [[[c]]] * 2, [[c - 2.0], [c - 1.0]]) for c in (1.0, 2.0)])
