@@ -219,7 +219,7 @@ class Checks:
         for c in range(p.n_agents):
             for k in range(DRAWS):
                 kernel.ctypes(x[k].ctypes.data, d, 0, c, k, 0, 0, 0)
-            z = x[:, :d, None] * np.insert(x[:, d : 2 * d], d, x[:, 2 * d], axis=1)[:, None]  # A(z), and b(z) behind it
+            z = x[:, :d, None] * np.insert(x[:, d : 2 * d], d, -x[:, 2 * d], axis=1)[:, None]  # A(z), then b(z)
             off = np.abs(z.mean(0) - np.column_stack([p.A_bar[c], p.b_bar[c]]))
             error = np.maximum(z.std(0) / math.sqrt(DRAWS), 1e-12 * max(np.abs(z).max(), 1e-100))
             worst = max(worst, float((off / error).max()))

@@ -12,7 +12,8 @@ import own_streams
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine.hooks import compiled_draw, draw_observation
+from fedlsa.engine.hooks import compiled_draw
+from fedlsa.engine.reference import draw_observation
 from fedlsa.errors import ArgumentError, ArgumentTypeError
 
 PROBLEM = own_streams.example(sites=3, d=2)
@@ -31,7 +32,7 @@ def drawn(seed, agent, count):
     out, kernel = np.zeros((count, 6)), compiled_draw(Z)
     for k in range(count):
         kernel.ctypes(out[k].ctypes.data, 2, seed, agent, k, 0, 0, 0)
-    return out[:, :5]
+    return out[:, :5] * [1, 1, 1, 1, -1]
 
 
 def test_compiled_draws_are_those_of_the_function_as_it_stands():

@@ -22,19 +22,9 @@ from ..sampling import Markov
 from . import cpu_kernel
 from .cpu_tables import chain_order, chain_words, kernels, observation_tables, shapes
 from .exchange_runs import ExchangeTask, exchange_tasks
-from .hooks import (
-    apply_server_step,
-    bad_order,
-    check_draws,
-    compiled_draw,
-    compiled_hook,
-    compiled_order,
-    failure,
-    parameters,
-    step_work,
-)
+from .hooks import apply_server_step, bad_order, check_draws, compiled_hook, compiled_order, failure, parameters
 from .jobs import Job, JobOutcome, RunState, join
-from .outcome_tables import chain_states
+from .outcome_tables import chain_states, step_work
 from .progress import Progress, notice
 from .schedule import Schedule, schedule
 from .task_struct import BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, FIELDS, GROUP, MEMBER, OFFSET, SLOT, YIELDS, TaskStruct
@@ -70,6 +60,7 @@ class CpuTask:
         struct.put(weights=self.weights.copy())
         if isinstance(job.problem.observations, Stream):
             struct.put(rows=np.zeros(3 * self.groups * D))
+            struct.share("minus_y", "rows")
         if job.sampling.order is not None:  # idle lanes have rows of their own
             rows, longest = max(self.chains, job.problem.n_agents + GROUP), int(job.outcomes.length.max()) + 1
             struct.put(longest=longest, orders=np.zeros((rows, longest), np.int64))
@@ -302,8 +293,6 @@ def compile_for(job: Job) -> dict[str, int]:
     """The addresses of the kernels for this kind of job, from the disk cache or compiled."""
     cpu_kernel.driver()
     own = {"hook": compiled_hook(type(job.algorithm)), "order": compiled_order(job.sampling.order)}
-    if isinstance(job.problem.observations, Stream):
-        own["observe"] = compiled_draw(job.problem.observations)
     addresses = {name: k.address if k else 0 for name, k in own.items()}
     return addresses | {name: k.address for name, k in kernels(job).items()}
 

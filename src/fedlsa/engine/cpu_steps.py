@@ -378,21 +378,19 @@ def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bo
                 else:
                     if stream:
                         u = q // GROUP * 3 * D
-                        v, agent = u + D, int64(task.draw_state[AGENT * chains + q])
+                        v, y, agent = u + D, u + 2 * D, int64(task.draw_state[AGENT * chains + q])
                         low, high = task.draw_state[KEY_LOW * chains + q], task.draw_state[KEY_HIGH * chains + q]
                         seed = int64(high) << 32 | int64(low)
                         invoke(task.observe, (address(table) + 8 * u, D, seed, agent, k, 0, 0, 0))
-                        minus_y = -table[v + D]
                     else:
-                        u, v = int64(task.pair[4 * k]), int64(task.pair[4 * k + 1])
-                        minus_y = task.minus_y[(2 * k + 1) * half]
+                        u, v, y = int64(task.pair[4 * k]), int64(task.pair[4 * k + 1]), (2 * k + 1) * half
                     total = load(task.zeros, 0, piece)
                     for j in range(0, D, piece):
                         right = load(table, v + j, piece)
                         if differences:
                             right = fma(task.minus_discount[0], right, load(table, u + j, piece))
                         total = fma(right, load(hat, here + j, piece), total)
-                    scale = (-eta) * (fold(total, piece) + minus_y)
+                    scale = (-eta) * (fold(total, piece) + task.minus_y[y])
                     for j in range(0, D, piece):
                         old = load(hat, here + j, piece)
                         moved = old + load(task.drift, here + j, piece)

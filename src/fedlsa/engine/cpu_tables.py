@@ -14,6 +14,7 @@ from ..errors import ArgumentError
 from ..problems import Dense, RankOne, Stream
 from ..sampling import Markov, Replay
 from . import cpu_kernel, cpu_steps
+from .hooks import compiled_draw
 from .jobs import Job
 from .outcome_tables import OutcomeTables, chain_positions
 from .task_struct import GROUP, align
@@ -54,17 +55,20 @@ def from_features(job: Job) -> bool:
 def kernels(job: Job) -> dict[str, Any]:
     """The compiled functions for a kind of job, by their fields in the struct."""
     z, (d, G, _), real, differ = job.problem.observations, shapes(job), REAL_TYPE[job.dtype], job.agents_differ
-    dense, differences, drawn = isinstance(z, Dense), from_features(job), isinstance(z, Stream)
+    drawn, differences = isinstance(z, Stream), from_features(job)
+    dense = isinstance(z, Dense) and not drawn
     ridged = not isinstance(z, Dense) and z.ridge != 0
     if G:
         step = cpu_steps.rank_one_steps(d, G, real, ridged, differences)
     else:
-        step = cpu_steps.long_steps(d, real, ridged, differences, dense and not drawn, differ, drawn)
+        step = cpu_steps.long_steps(d, real, ridged, differences, dense, differ, drawn)
     if drawn or isinstance(job.sampling, Replay) or job.sampling.order is not None:
         draw = cpu_steps.log_draws(differ, job.sampling.order is not None)
     else:
         draw = cpu_steps.random_draws(isinstance(job.sampling, Markov), differ)
     out = {"draw": draw, "step": step, "serve": cpu_kernel.server(job.server != Linear(), differ)}
+    if isinstance(z, Stream):
+        out["observe"] = compiled_draw(z)
     if job.participants < job.problem.n_agents:
         out["exchange"] = cpu_kernel.exchange()
     if job.algorithm.server_step is not None:

@@ -164,7 +164,7 @@ def residual_of(z, m, theta, at, out, to):
 
 
 def draw_into(w, at, observe, seed, agent, number):
-    """w[at], w[at + 1] and w[at + 2, 0] = u, v and y of an observation of a stream, in code for processors alone."""
+    """w[at], w[at + 1] and w[at + 2, 0] = u, v and -y of an observation of a stream, in code for processors alone."""
 
 
 @overload(draw_into)
@@ -224,9 +224,9 @@ def take_steps(stream, length, eta, pull, z, layout, w, given):
                 w[hat, i] += w[kick, i] - eta * (w[product, i] + pull * w[hat, i])
         else:
             if z.sampling == DRAWN:
-                rows, u, v, y = w, product, product + 1, w[product + 2, 0]
+                rows, u, v, y = w, np.uint32(product), np.uint32(product + 1), -w[product + 2, 0]
             else:
-                rows, u, v, y = z.rows, np.int64(z.left[k]), np.int64(z.right[k]), z.y[k]
+                rows, u, v, y = z.rows, z.left[k], z.right[k], z.y[k]
             t0, t1, t2, t3, whole = 0.0 if anchored else -y, 0.0, 0.0, 0.0, d - d % 4
             for i in range(0, whole, 4):  # four sums, since each waits for the one before it
                 t0 += rows[v, i] * w[hat, i]

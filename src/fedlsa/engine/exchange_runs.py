@@ -26,9 +26,9 @@ from .exchange_kernel import (
     count_answers,
     run_all,
 )
-from .hooks import check_draws, compiled_draw, compiled_rule, failure, rows_remembered, step_work
+from .hooks import check_draws, compiled_draw, compiled_rule, failure, rows_remembered
 from .jobs import Job, JobOutcome, RunState
-from .outcome_tables import chain_positions, chain_states, read_only
+from .outcome_tables import chain_positions, chain_states, read_only, step_work
 from .schedule import Schedule, schedule
 
 Integers = NDArray[np.int64]

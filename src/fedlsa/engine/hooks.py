@@ -22,7 +22,7 @@ from .. import checks
 from ..algorithms import Algorithm, Exchange
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems import Dense, Problem, RankOne, Stream, to_normals
+from ..problems import Dense, Problem, Stream, to_normals
 from ..problems.streams import DRAW
 from ..sampling import Sampling
 from .random import OBSERVATION, block, fill_uniforms
@@ -30,7 +30,6 @@ from .schedule import schedule
 from .task_struct import KERNEL, pointer, stack
 
 register_jitable(to_normals)  # for functions of streams
-DRAW_WORK = 300  # multiply-adds in the time in which a function draws
 SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
 RULE = "a plain function of (server, means, t, parameters) that Numba can compile"
 
@@ -176,7 +175,7 @@ def compiled_rule(rule: Any) -> Any:
 
 @functools.cache
 def compiled_draw(z: Stream) -> Any:
-    """The function of a stream as a kernel (address of u, stride, seed, agent, number); v and y stand a stride further.
+    """The function of a stream as a kernel (address of u, stride, seed, agent, number); v and -y are a stride further.
 
     failed[0] becomes number + 1 of an observation for which it raises.
     """
@@ -190,7 +189,7 @@ def compiled_draw(z: Stream) -> Any:
             fill_uniforms(seed, agent, number, uniforms)
             u[:], v[:] = 0.0, 0.0
             try:
-                place[2 * stride] = step(agent, uniforms, u, v)
+                place[2 * stride] = -step(agent, uniforms, u, v)
             except Exception:
                 pointer(note, int64)[0] = number + 1
 
@@ -243,25 +242,6 @@ def draw_pass(sampling: Sampling, seed: int, agent: int, number: int, length: in
     if place[0] < 0:
         raise bad_order(sampling, f"pass {number} of agent {agent}")
     return place[1:]
-
-
-def draw_observation(z: Stream, seed: int, agent: int, number: int) -> tuple[Floats, Floats, float]:
-    """u : (d,), v : (d,) and y of an observation, from the function as it stands."""
-    uniforms, u, v = np.empty(z.uniforms), np.zeros(z.dim), np.zeros(z.dim)
-    fill_uniforms(seed, agent, number, uniforms)
-    try:
-        with np.errstate(all="ignore"):
-            return u, v, float(z.draw(agent, uniforms, u, v))
-    except Exception as error:  # a user's function
-        what = f"{type(error).__name__}: {error}"
-        raise ArgumentError(f"draw must not raise, and return a number; got {what} of agent {agent}") from error
-
-
-def step_work(z: RankOne | Dense, D: int) -> int:
-    """Multiply-adds of a local step."""
-    if isinstance(z, Stream):
-        return 2 * D + DRAW_WORK
-    return D * D if isinstance(z, Dense) else D
 
 
 def check_draws(z: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
-from ..problems import Problem, Stream
+from ..problems import Dense, Problem, RankOne, Stream
 from ..sampling import IID, Markov, Replay, Sampling
 from .random import START, alias_bits, alias_tables, block
 
@@ -46,6 +46,7 @@ class OutcomeTables(NamedTuple):
 
 
 _NONE = np.empty(0, np.uint32)
+DRAW_WORK = 300  # multiply-adds in the time in which a function draws
 MOST_DRAWN = 2**32 - 1  # observations of an agent of a stream: the counter of their random numbers
 _KNOWN: WeakKeyDictionary[Problem, dict[str, OutcomeTables]] = WeakKeyDictionary()  # problems do not change
 
@@ -116,6 +117,13 @@ def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
     if kind not in known:
         known[kind] = _independent(problem.prob, problem.first) if kind == "outcomes" else _trajectory(problem)
     return known[kind]
+
+
+def step_work(z: RankOne | Dense, D: int) -> int:
+    """Multiply-adds of a local step."""
+    if isinstance(z, Stream):
+        return 2 * D + DRAW_WORK
+    return D * D if isinstance(z, Dense) else D
 
 
 def first_states(problem: Problem, sampling: Markov, seeds: NDArray[np.uint64]) -> Integers:

@@ -22,18 +22,11 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem, Stream
 from ..sampling import Markov, Replay, Sampling
-from .hooks import (
-    apply_own,
-    apply_server_step,
-    combine,
-    draw_observation,
-    draw_pass,
-    rows_remembered,
-)
+from .hooks import apply_own, apply_server_step, combine, draw_pass, rows_remembered
 from .jobs import Job, JobOutcome, RunState, join
 from .outcome_tables import OutcomeTables, chain_states
 from .progress import Progress
-from .random import MESSAGE, OBSERVATION, PRESENCE, choose, two_uniforms, words
+from .random import MESSAGE, OBSERVATION, PRESENCE, choose, fill_uniforms, two_uniforms, words
 from .schedule import Schedule, schedule
 
 Integers = NDArray[np.int64]
@@ -47,6 +40,18 @@ AHEAD = 64  # random words of an agent that are made at once
 def words_ahead(seed: int, agent: int, part: int) -> list[int]:
     """The random words of an agent's observations AHEAD part, ..., AHEAD (part + 1) - 1."""
     return words(seed, agent, OBSERVATION, AHEAD * part, AHEAD).tolist()
+
+
+def draw_observation(z: Stream, seed: int, agent: int, number: int) -> tuple[Floats, Floats, float]:
+    """u : (d,), v : (d,) and y of an observation, from the function as it stands."""
+    uniforms, u, v = np.empty(z.uniforms), np.zeros(z.dim), np.zeros(z.dim)
+    fill_uniforms(seed, agent, number, uniforms)
+    try:
+        with np.errstate(all="ignore"):
+            return u, v, float(z.draw(agent, uniforms, u, v))
+    except Exception as error:  # a user's function
+        what = f"{type(error).__name__}: {error}"
+        raise ArgumentError(f"draw must not raise, and return a number; got {what} of agent {agent}") from error
 
 
 @dataclass

@@ -211,7 +211,7 @@ FIELDS = {
     "all_draw_state": (uint32,),  # (WORDS, N): the same of all agents, when only some take part
     "slots": (uint32,),
     "successor": (uint32,),
-    "rows": (REAL,),  # of a stream (groups, 3, D): u, v and y of the observation that is drawn
+    "rows": (REAL,),  # of a stream (groups, 3, D), shared: u, v and -y of what is drawn
     "pair": (uint32,),  # engine/cpu_tables.py says how outcomes are laid out
     "minus_y": (REAL,),
     "ridge": (REAL,),  # (1,)

@@ -187,19 +187,22 @@ def _in_order(low: float, high: float) -> tuple[float, float]:
 
 
 FAMILIES: dict[str, ProblemFamily] = {make.__name__: vars(make)["family"] for make in (ring, garnet, lakes, cartpoles)}
-CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
-    make.__name__: make
-    for make in (
-        from_mdps,
-        average_reward,
-        gradient_td,
-        from_chains,
-        from_transitions,
-        regression,
-        from_observations,
-        stream,
-    )
-} | {name: family.make for name, family in FAMILIES.items()}
+CONSTRUCTORS: dict[str, Callable[..., Problem]] = (
+    {
+        make.__name__: make
+        for make in (
+            from_mdps,
+            average_reward,
+            gradient_td,
+            from_chains,
+            from_transitions,
+            regression,
+            from_observations,
+        )
+    }
+    | {name: family.make for name, family in FAMILIES.items()}
+    | {"stream": stream}
+)
 
 
 def make(family: str, /, **settings: Any) -> Problem:
