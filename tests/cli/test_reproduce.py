@@ -172,7 +172,6 @@ def test_the_display_has_a_bar_per_experiment_and_says_what_is_in_work(monkeypat
         "all": ("all, 3 of 9 cells", 1 / 3),
     }
     assert next(iter(shown)) == "all"  # of which lines speak, where there are no bars
-    assert reproduce_command.duration(125) == "2 min 05 s"
 
 
 @pytest.mark.parametrize("name", ["tables/paper/corrections.csv", "figures/.notes.part", "report/index.html"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -128,6 +128,13 @@ def say(line: str) -> None:
     print(f"fedlsa: {line}" if loud else line, file=sys.stderr if loud else sys.stdout, flush=True)
 
 
+def _coordinator() -> Any:
+    """The module behind the coordinator's commands, which is loaded for them alone."""
+    from ..network.coordinator import commands
+
+    return commands
+
+
 @network.command(examples=BUDGET_EXAMPLES)
 @takes(budget=BUDGET, plan=PLAN, regression=REGRESSION_TASK, value=VALUE_TASK)
 def budget(
@@ -190,10 +197,8 @@ def serve(
     carrier: str | None = CARRIER,
 ) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
-    from ..network.coordinator import commands
-
     page = None if no_page else PagePlace(page_port, page_address)
-    commands.serve(folder, page=page, carrier=carrier, say=say)
+    _coordinator().serve(folder, page=page, carrier=carrier, say=say)
 
 
 @network.command(examples=RUN_EXAMPLES)
@@ -212,13 +217,11 @@ def run(
 
     Where nobody serves the network it is served until the run is over.
     """
-    from ..network.coordinator import commands as coordinator
-
     asked = run()
     result = _Result(context, out, model, force, json)
     asked.least(len(Network.load(folder).sites))
     report = (lambda line: print(line, file=sys.stderr)) if json else say
-    begun = coordinator.run(folder, asked, detach=detach, say=report)
+    begun = _coordinator().run(folder, asked, detach=detach, say=report)
     if not detach:
         result.show(folder, begun.name)
     elif json:
@@ -235,8 +238,7 @@ class _Result:
             self.saved.check(flag, path, (".json",))
 
     def show(self, folder: Path, name: str | None) -> None:
-        from ..network.coordinator import commands as coordinator
-
+        coordinator = _coordinator()
         content = coordinator.outcome(folder, name)
         self.saved.save(self.out, lambda path: write_json(path, {**content, "command": self.command}, "the result"))
         if self.model is not None:
@@ -252,20 +254,16 @@ class _Result:
 @network.command()
 def status(folder: Folder, name: Experiment = None, json: bool = AS_JSON) -> None:
     """Where a run stands, and which sites are there."""
-    from ..network.coordinator import commands as coordinator
-
     if json:
-        print_json(**coordinator.status_facts(folder, name))
+        print_json(**_coordinator().status_facts(folder, name))
     else:
-        say(coordinator.status(folder, name))
+        say(_coordinator().status(folder, name))
 
 
 @network.command()
 def stop(folder: Folder, name: Experiment = None) -> None:
     """End a run after the round that is open; what it has so far is its result."""
-    from ..network.coordinator import commands as coordinator
-
-    say(coordinator.stop(folder, name))
+    say(_coordinator().stop(folder, name))
 
 
 @network.command(examples=RESULT_EXAMPLES)

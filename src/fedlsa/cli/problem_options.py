@@ -13,6 +13,7 @@ from ..algorithms import FAMILY, Algorithm, PowerStep
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import FAMILIES, Problem, make
 from ..problems.arguments import Parameter
+from ..results.recipe import fields_of
 from ..value_objects import given_fields
 from .options import Option, Options, Words, read_call
 
@@ -138,7 +139,7 @@ def sweep_axes(chosen: Sequence[Algorithm], given: Mapping[str, Any]) -> dict[st
 
 def described(algorithm: Algorithm) -> dict[str, Any]:
     """A method with its parameters, for programs."""
-    return {"algorithm": algorithm.name, **{f.name: getattr(algorithm, f.name) for f in fields(algorithm)}}
+    return {"algorithm": algorithm.name, **fields_of(algorithm)}
 
 
 def chosen_methods(option: str, given: list[str]) -> list[ChosenMethod]:

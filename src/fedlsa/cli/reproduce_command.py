@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def reproduce(
         if outdated:
             print(f"{outdated} cells of other code in {out / 'cells'} are not used; --clean removes them")
         print_verdicts(outcomes)
-        print(f"{progress.computed:,} cells in {duration(progress.seconds)}")
+        print(f"{progress.computed:,} cells in {timedelta(seconds=round(progress.seconds))}")
         print(f"report: {report}")
     failed = sum(not v.ok for o in outcomes for v in o.verdicts)
     if failed:
@@ -156,9 +157,3 @@ def display() -> Iterator[Watch]:
         yield watch
     finally:
         bars.close()
-
-
-def duration(seconds: float) -> str:
-    """Minutes and seconds."""
-    rounded = round(seconds)
-    return f"{rounded} s" if rounded < 60 else f"{rounded // 60} min {rounded % 60:02d} s"

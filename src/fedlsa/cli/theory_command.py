@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from ..algorithms import FAMILY, FedLSA, supporting
 from ..engine.progress import live_bar
 from ..errors import ArgumentError
 from ..figures.lines import SCALES, names, start, start_words
+from ..results.recipe import fields_of
 from ..results.result_files import CURVE_SUFFIXES
 from .options import AS_JSON, FORCE, App, Given, in_words_of, option, switch, takes
 from .outputs import Outputs, number, print_all, print_json, table
@@ -175,7 +175,7 @@ def plan(
             points = exactly.trade_off(made, epsilon, [a for a in several if a.name in plans], progress=progress)
         files.draw(plot, partial(figures.trade_off, [*points, *plans.values()], epsilon))
     if json:
-        rows = [{f.name: getattr(p, f.name) for f in fields(p)} | described(p.algorithm) for p in plans.values()]
+        rows = [fields_of(p) | described(p.algorithm) for p in plans.values()]
         print_json(plans=rows, recommended=best, command=run, saved=files.saved)
     else:
         _print_plans(list(plans.values()))

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import webbrowser
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import resources
@@ -243,13 +243,13 @@ class ExplorerPage:
             yield _line(take=take.lines(q, known))
         if s.sampling != "iid" or not known.by_method:
             return
-        of_floor, floors = q.without("rounds", "seeds", "scale"), dict[str, Any]()
-        with self._ask(asked, "limits", [(answers.floor, (of_floor.about(n), n)) for n in known.by_method]) as found:
+        names = [n for n in s.shown() if n in known.by_method]  # the one beside them, which may take long, comes last
+        of_floor = q.without("rounds", "seeds", "scale")
+        with self._ask(asked, "limits", [(answers.floor, (of_floor.about(n), n)) for n in names]) as found:
             for a in found:
                 if a.kind == "done":
-                    floors[list(known.by_method)[a.index]] = a.value
+                    known = replace(known, floors={**known.floors, names[a.index]: a.value})
                 yield b""
-        known = replace(known, floors=floors)
         yield known_line(known, drawn)
         steps = [
             one
@@ -260,12 +260,12 @@ class ExplorerPage:
             yield from (b"" for _ in found)  # the pool remembers them
         yield from _rest(REST)
         of_limit = q.without("step_size", "rounds", "seeds", "scale")
-        calls = [(answers.limit, (of_limit.about(n), n)) for n in known.by_method]
+        calls = [(answers.limit, (of_limit.about(n), n)) for n in names]
         with self._ask(asked, "limits", calls, LONG_LANE, TOGETHER) as found:
             for a in found:
                 if a.kind in ("done", "failed"):
                     value = a.value if a.kind == "done" else math.nan
-                    known = replace(known, limits={**known.limits, list(known.by_method)[a.index]: value})
+                    known = replace(known, limits={**known.limits, names[a.index]: value})
                 if a.kind == "pause" or len(known.limits) == len(known.by_method):
                     yield known_line(known, drawn)
                 yield b""
@@ -317,12 +317,11 @@ class ExplorerPage:
         head = f"{PROBLEMS[q.settings.problem]}, independent observations, RMSE ≤ {epsilon:g}"
         yield _line(busy="Looking for the cheapest run of each method …", head=head)
         with self._ask(asked, "plans", [(answers.plan, (q.about(n), epsilon, n)) for n in names], LONG_LANE) as found:
-            for a in _listened(found):
-                if a is None:
-                    yield b""
-                    continue
+            for a in found:
                 name, told = names[a.index], a.value
-                if isinstance(told, str):
+                if a.kind not in ("done", "failed"):
+                    yield b""
+                elif isinstance(told, str):
                     yield _line(method=name, why=in_words(told))
                 else:
                     plans[name] = told
@@ -334,8 +333,8 @@ class ExplorerPage:
         with self._ask(
             asked, "plans", [(answers.trade_off, (q.about(n), epsilon, n)) for n in plans], LONG_LANE
         ) as found:
-            for a in _listened(found):
-                if a is not None and a.kind == "done":
+            for a in found:
+                if a.kind == "done":
                     points += a.value
                     chart = chart_data(
                         ChartRows([[replace(trade_off_chart([*points, *plans.values()]), y=AXES["communications"])]])
@@ -414,11 +413,6 @@ def _rest(seconds: float) -> Lines:
     while (left := end - time.monotonic()) > 0:
         yield b""
         time.sleep(min(left, 0.1))
-
-
-def _listened(found: Iterator[Progress]) -> Iterator[Progress | None]:
-    """Answers, and None where there is nothing yet."""
-    return (a if a.kind in ("done", "failed") else None for a in found)
 
 
 def _cells(p: Any) -> list[str]:
