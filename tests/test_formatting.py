@@ -36,8 +36,8 @@ WORDS = {
     "FedLSA": ["FedLSA(step_size=0.1, local_steps=10)"],
     "Markov": ["Markov(thin=2, start=(0, 1))"],
 }
-SPREADS = ("garnet", "regression", "dense", "transitions", "a pickled problem", "fit", "value fit", "bootstrap",
-            "heterogeneity")  # fmt: skip
+SPREADS = ("garnet", "regression", "dense", "transitions", "stream", "a pickled problem", "fit", "value fit",
+            "bootstrap", "heterogeneity")  # fmt: skip
 made = functools.cache(lambda name: ALL[name]())
 
 

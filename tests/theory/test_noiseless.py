@@ -197,7 +197,7 @@ def test_moments_of_rank_one_tables_are_those_of_the_written_out_matrices(ridge,
     ):
         held = np.unique(problem.assignment)
         for m, fast in zip(held, moments_file.moments(problem).noise, strict=True):
-            slow = moments_file._dense_noise(problem, m, list(problem.spans())[m])
+            slow = moments_file._dense_noise(problem, problem.observations, m, list(problem.spans())[m])
             np.testing.assert_allclose(fast, slow, rtol=0, atol=1e-12 * np.abs(slow).max())
 
 

@@ -55,7 +55,7 @@ class Stream(Dense):
         return Dense(self.A, self.b)
 
     def matrices(self, span: slice) -> NoReturn:
-        """Refused: there is no list of all outcomes."""
+        """Refused: there is no list of all outcomes, in `span` or elsewhere."""
         raise ArgumentError("problem must have tables that list its observations; got a stream, which draws them")
 
     factors = matrices
@@ -118,7 +118,7 @@ def _spread_points(C: Floats, D: int) -> Floats:
 
 
 def to_normals(uniforms: Floats) -> None:
-    """Turn random numbers in (0, 1), in place and pair by pair, into independent normal ones (Box and Muller).
+    """Turn uniforms, random numbers in (0, 1), in place and pair by pair, into normal ones (Box and Muller).
 
     Of an odd number the last one stays as it is. Functions that Numba compiles for fedlsa may call this.
 
