@@ -253,6 +253,14 @@ def test_more_dimensions_than_threads_can_share_are_refused():
         fl.simulate(regression(200, ridge=1.0), fl.FedLSA(0.01, 2), rounds=1, seeds=1, engine="cuda")
 
 
+def test_streams_are_refused_and_left_to_the_processor():
+    p = fl.problems.stream([[[1.0]]], [[0.5]], lambda agent, uniforms, u, v: uniforms[0], 1)
+    for method in (fl.FedLSA(0.1, 2), fl.SVRG(0.1, 2)):
+        with pytest.raises(fl.errors.ArgumentError, match="engine must be 'cpu' or 'reference' for a stream"):
+            fl.simulate(p, method, rounds=1, seeds=1, engine="cuda")
+    assert fl.simulate(p, fl.FedLSA(0.1, 2), rounds=1, seeds=1, engine="auto").sizes["seed"] == 1
+
+
 class WarningKernel:
     """A kernel whose launches warn as Numba's do on small grids, when they are shaped and when they are made."""
 

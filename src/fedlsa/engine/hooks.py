@@ -173,13 +173,17 @@ def compiled_rule(rule: Any) -> Any:
     return _kernel(rule, (float64[:, ::1], float64[:, ::1], int64, float64[::1]), guard, f"rule must be {RULE}")
 
 
-@functools.cache
 def compiled_draw(z: Stream) -> Any:
     """The function of a stream as a kernel (address of u, stride, seed, agent, number); v and -y are a stride further.
 
     failed[0] becomes number + 1 of an observation for which it raises.
     """
-    d, count, failed = z.dim, z.uniforms, np.zeros(1, np.int64)
+    return _draw(z.draw, z.uniforms, z.dim)
+
+
+@functools.cache
+def _draw(function: Any, count: int, d: int) -> Any:
+    failed = np.zeros(1, np.int64)
     note = failed.ctypes.data
 
     def guard(step: Any) -> Any:
@@ -195,7 +199,7 @@ def compiled_draw(z: Stream) -> Any:
 
         return draw
 
-    kernel = _kernel(z.draw, (int64, float64[::1], float64[::1], float64[::1]), guard, f"draw must be {DRAW}")
+    kernel = _kernel(function, (int64, float64[::1], float64[::1], float64[::1]), guard, f"draw must be {DRAW}")
     kernel.failed = failed
     return kernel
 
