@@ -87,7 +87,7 @@ class GpuExchangeTask(ExchangeTask):
         cuda.synchronize()
         if rounds.first + rounds.table.shape[1] == self.job.rounds and not SIMULATED:
             for host, there in zip(self.runs, runs, strict=True):
-                if host.flags.writeable:
+                if isinstance(host, np.ndarray) and host.flags.writeable:
                     there.copy_to_host(host)
 
 
