@@ -103,6 +103,17 @@ def test_curves_come_together_then_words_code_floors_and_limits(served):
     assert all("plane" not in line and "error" not in line.get("known", {}) for line in more)
 
 
+def test_the_three_do_not_wait_for_what_takes_longer_of_the_one_beside_them(served):
+    lines(served, s=replace(S, beside="late"))
+    limits, floors = (
+        [names[-1] for function, names in served.pool.asked["limits"] if function is of]
+        for of in (answers.limit, answers.floor)
+    )
+    assert limits == floors == [*METHODS, "Delayed"]
+    order = [(function.__name__, names[-1]) for function, names in served.pool.asked["limits"]]
+    assert order.index(("limit", METHODS[-1])) < order.index(("floor", "Delayed"))
+
+
 def test_what_the_next_step_asks_has_been_answered_before(served):
     lines(served)
     lines(served, s=replace(S, local_steps=3))

@@ -243,14 +243,9 @@ class ExplorerPage:
             yield _line(take=take.lines(q, known))
         if s.sampling != "iid" or not known.by_method:
             return
-        names = [n for n in s.shown() if n in known.by_method]  # the one beside them, which may take long, comes last
-        of_floor = q.without("rounds", "seeds", "scale")
-        with self._ask(asked, "limits", [(answers.floor, (of_floor.about(n), n)) for n in names]) as found:
-            for a in found:
-                if a.kind == "done":
-                    known = replace(known, floors={**known.floors, names[a.index]: a.value})
-                yield b""
-        yield known_line(known, drawn)
+        three = [n for n in METHODS if n in known.by_method]
+        added = [n for n in known.by_method if n not in METHODS]
+        known = yield from self._settled(asked, known, "floors", three)
         steps = [
             one
             for n in answers.next_steps(q, asked.query.get("moved", ""), asked.query.get("from", ""))
@@ -259,16 +254,29 @@ class ExplorerPage:
         with self._ask(asked, "ahead", steps) as found:
             yield from (b"" for _ in found)  # the pool remembers them
         yield from _rest(REST)
-        of_limit = q.without("step_size", "rounds", "seeds", "scale")
-        calls = [(answers.limit, (of_limit.about(n), n)) for n in names]
-        with self._ask(asked, "limits", calls, LONG_LANE, TOGETHER) as found:
+        known = yield from self._settled(asked, known, "limits", three)
+        known = yield from self._settled(asked, known, "floors", added)  # which may take long
+        yield from self._settled(asked, known, "limits", added)
+
+    def _settled(
+        self, asked: PageRequest, known: Curves, what: str, names: list[str]
+    ) -> Generator[bytes, None, Curves]:
+        """What more rounds lead to ("floors"), or stable step sizes ("limits"), of methods; what is then known."""
+        q = known.question.without("rounds", "seeds", "scale")
+        call: Callable[..., Any] = answers.floor
+        lane, missing = QUICK_LANE, None
+        if what == "limits":
+            q, call, lane, missing = q.without("step_size"), answers.limit, LONG_LANE, math.nan
+        paused, left = False, len(names)
+        with self._ask(asked, "limits", [(call, (q.about(n), n)) for n in names], lane, TOGETHER) as found:
             for a in found:
                 if a.kind in ("done", "failed"):
-                    value = a.value if a.kind == "done" else math.nan
-                    known = replace(known, limits={**known.limits, names[a.index]: value})
-                if a.kind == "pause" or len(known.limits) == len(known.by_method):
-                    yield known_line(known, drawn)
-                yield b""
+                    value, left = a.value if a.kind == "done" else missing, left - 1
+                    more: Any = {what: {**getattr(known, what), names[a.index]: value}}
+                    known = replace(known, **more)
+                paused = paused or a.kind == "pause"
+                yield known_line(known, known) if a.kind != "idle" and (paused or not left) else b""
+        return known
 
     def _simulate(self, asked: PageRequest, q: Question, _: Sites) -> Lines:
         yield _line(share=0.0)

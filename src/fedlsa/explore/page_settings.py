@@ -50,7 +50,7 @@ BESIDE: dict[str, tuple[str, type[Algorithm], Callable[[int], dict[str, Any]]]] 
     "fedprox": ("FedProx: local steps pulled back, by 0.1", algorithms.FedProx, lambda _: {"pull": 0.1}),
     "fedlin": ("FedLin: drift measured at the start of a round", algorithms.FedLin, lambda _: {}),
     "scaffold": ("Scaffold: half of the agents in a round", algorithms.Scaffold, _half),
-    "tracking": ("GradientTracking: drift tracked by the server", algorithms.GradientTracking, lambda _: {}),
+    "tracking": ("GradientTracking: tracked drift", algorithms.GradientTracking, lambda _: {}),
 }
 AXES = {"communications": "rounds", "samples": "observations per agent", "bytes": "bytes sent, all agents"}
 STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows drift
