@@ -1,6 +1,7 @@
 """A network in memory: folders, enrolled sites with disks of their own, and a transport that meddles on request."""
 
 import numpy as np
+from stores import change
 
 import fedlsa as fl
 from fedlsa.network.coordinator.runs import RunFolder
@@ -47,7 +48,7 @@ class MemoryWorld:
             write_csv(root / f"{name}.csv", X, y)
             self.sites[name] = setup.enrol(self.network, self.network.bundle(name), root / name)
         self.policy = Policy(ledger_copy=str(root / "copies"), **{"least_local_steps": 1, **policy})
-        self.absent, self.meddle = set(), lambda site, answer: answer
+        self.absent, self.lost, self.meddle = set(), set(), lambda site, answer: answer
 
     def handler(self, site):
         """What answers a site's orders, as a new process."""
@@ -70,6 +71,14 @@ class MemoryWorld:
 
     def start(self, **options):
         return RunFolder.create(self.network, StartOptions(**{"deadline": 5, "grace": 0, "name": "trial", **options}))
+
+    def losing(self, site, answer):
+        """Once, in round 3, site-2 loses its state and its answer."""
+        if site == "site-2" and answer.kind == "reply" and answer.round == 3 and site not in self.lost:
+            self.lost.add(site)
+            change(self.folder(site), "delete from kept")
+            return None
+        return answer
 
     def xi(self, name="trial"):
         return np.stack([self.handler(s).files.state(name).xi for s in self.network.sites])

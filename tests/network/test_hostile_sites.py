@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from memory_world import MemoryWorld, by_hand
 from msgspec.structs import replace
-from stores import change, put_aside
+from stores import put_aside
 
 from fedlsa.errors import NetworkError, SiteDataError
 from fedlsa.network.coordinator.run_loop import complete_run
@@ -31,19 +31,11 @@ def rounds_of(run, site):
 
 
 def test_a_living_site_that_loses_its_state_folder_comes_back_into_the_run(tmp_path):
-    world, lost = Living(tmp_path), []
-
-    def lose(site, answer):
-        if site == "site-2" and answer.kind == "reply" and answer.round == 3 and not lost:
-            lost.append(site)
-            change(world.folder(site), "delete from kept")
-            return None
-        return answer
-
-    world.meddle = lose
+    world = Living(tmp_path)
+    world.meddle = world.losing
     run = world.start(**by_hand(12, patience=100, local="means"))
     complete_run(world.network, run, world)
-    assert lost
+    assert world.lost
     found = run.read("result.json")
     assert len([r for r in rounds_of(run, "site-2") if r > 3]) >= 5
     assert found["averages"] == 12

@@ -17,6 +17,16 @@ def tiny(agents: int, dim: int, outcomes: int, seed: int, **keywords) -> fl.Prob
     return fl.problems.from_observations(tables, **keywords)
 
 
+def well_conditioned(seed: int = 0, agents: int = 2, spread: float = 0.3, **options) -> fl.Problem:
+    """Dense tables of dimension 2 whose matrices are near multiples of the identity, from 1 to 2."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(agents):
+        A = (1 + rng.random()) * np.eye(2) + spread * rng.standard_normal((3, 2, 2))
+        tables.append((rng.dirichlet(np.ones(3)), A, rng.standard_normal((3, 2))))
+    return fl.problems.from_observations(tables, **options)
+
+
 def turning(agents: int, re: float = 0.001, im: float = 0.1) -> fl.Problem:
     """Many different agents with eigenvalues re +- i im."""
     rng, tables = np.random.default_rng(0), []

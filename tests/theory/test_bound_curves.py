@@ -11,20 +11,12 @@ import weakref
 
 import numpy as np
 import pytest
+from tables import well_conditioned
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, TheoryWarning
 
 ROUNDS = [0, 1, 2, 7, 40, 41, 1000]
-
-
-def well(seed=0, agents=3, **options):
-    rng = np.random.default_rng(seed)
-    tables = []
-    for _ in range(agents):
-        A = (1 + rng.random()) * np.eye(2) + 0.3 * rng.standard_normal((3, 2, 2))
-        tables.append((rng.dirichlet(np.ones(3)), A, rng.standard_normal((3, 2))))
-    return fl.problems.from_observations(tables, **options)
 
 
 def garnet(seed=3):
@@ -45,7 +37,7 @@ def agree(curve, points):
 
 @pytest.mark.filterwarnings("ignore::fedlsa.errors.TheoryWarning")
 @pytest.mark.parametrize("algorithm", [fl.FedLSA(0.05, 7), fl.SCAFFLSA(1e-4, 3), fl.Scaffnew(0.01, 0.3)])
-@pytest.mark.parametrize("problem", [well(), garnet()], ids=["tables", "garnet"])
+@pytest.mark.parametrize("problem", [well_conditioned(0, 3), garnet()], ids=["tables", "garnet"])
 def test_a_curve_is_the_bound_at_each_of_its_rounds(problem, algorithm):
     start = problem.theta_star + np.array([3.0, -1.0])
     curve = fl.theory.bound(problem, algorithm, ROUNDS, start)
@@ -80,7 +72,7 @@ def test_without_stability_a_curve_is_nan_and_one_warning_says_so():
 
 
 def test_bad_rounds_are_named():
-    problem, method = well(), fl.FedLSA(0.05, 3)
+    problem, method = well_conditioned(0, 3), fl.FedLSA(0.05, 3)
     for bad, rule in (([], "at least one round"), ([3, 3], "increasing order"), ([5, 3], "at most 3")):
         with pytest.raises(ArgumentError, match=rule):
             fl.theory.bound(problem, method, bad)
@@ -94,7 +86,7 @@ def test_constants_are_computed_once_for_a_problem_and_go_with_it(monkeypatch):
     module = importlib.import_module("fedlsa.theory.problem_constants")
     calls, compute = [], module._matrix_noise
     monkeypatch.setattr(module, "_matrix_noise", lambda problem: calls.append(problem) or compute(problem))
-    problem = well(7)
+    problem = well_conditioned(7, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TheoryWarning)
         for method in (fl.FedLSA(0.05, 7), fl.SCAFFLSA(1e-3, 3), fl.Scaffnew(0.01, 0.3)):
@@ -110,7 +102,7 @@ def test_constants_are_computed_once_for_a_problem_and_go_with_it(monkeypatch):
 
 
 def test_a_copied_or_pickled_problem_has_the_constants_of_its_own_tables():
-    problem = well(8)
+    problem = well_conditioned(8, 3)
     known = fl.theory.constants(problem)
     for twin in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
         assert fl.theory.constants(twin).problem is twin

@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 from gallery import CASES, CORE
+from tables import well_conditioned
 from tiers import longer, mostly_long
 from twin import Twin, moved
 
@@ -17,16 +18,6 @@ from fedlsa.errors import ArgumentError, ArgumentTypeError, TheoryWarning
 
 STARTS = (1.0, 0.0, -3.0)  # theta_0 - theta_star, in every coordinate but the first, which has the opposite sign
 SLACK = 1 + 1e-9
-
-
-def well(seed, agents=2, spread=0.3, **options):
-    """Three outcomes per agent, A(z) near the identity."""
-    rng = np.random.default_rng(seed)
-    tables = []
-    for _ in range(agents):
-        A = (1 + rng.random()) * np.eye(2) + spread * rng.standard_normal((3, 2, 2))
-        tables.append((rng.dirichlet(np.ones(3)), A, rng.standard_normal((3, 2))))
-    return fl.problems.from_observations(tables, **options)
 
 
 def noiseless_at_home(seed):
@@ -46,8 +37,8 @@ def noise_at_the_solution_alone(s):
 
 
 PROBLEMS = {
-    **{f"random {seed}": well(seed, agents=1 + seed % 3) for seed in range(4)},
-    "weights": well(11, agents=3, weights=[1.0, 5.0, 2.0]),
+    **{f"random {seed}": well_conditioned(seed, agents=1 + seed % 3) for seed in range(4)},
+    "weights": well_conditioned(11, agents=3, weights=[1.0, 5.0, 2.0]),
     "noiseless at home": noiseless_at_home(0),
     "noise at the solution alone": noise_at_the_solution_alone(0.9),
     "large noise at the solution alone": noise_at_the_solution_alone(30.0),
@@ -151,7 +142,7 @@ def test_the_theorem_on_scaffnew_holds_with_noise_at_the_common_solution(name):
 
 
 def test_scaffnew_at_a_communication_has_the_error_of_the_average_at_that_iteration():
-    twin = Twin(well(1), fl.Scaffnew(0.1, 0.3))
+    twin = Twin(well_conditioned(1), fl.Scaffnew(0.1, 0.3))
     m, C = twin.steps(*moved(twin.lift(), *twin.start()), 0.1, 5)
     average = sum(w * np.eye(twin.n)[h] for w, h in zip(twin.p.weights, twin.h, strict=True))
     later, after = moved(twin.collect(np.full(twin.N, 3.0)), m, C)
@@ -258,7 +249,7 @@ def test_the_td_corollary_of_scafflsa_and_scaffnew_is_weaker_than_the_theorem():
 
 def test_conditions_that_fail_are_warned_of_once_and_the_number_is_returned():
     with pytest.warns(TheoryWarning, match=r"H <= a / \(240 eta") as caught:
-        got = fl.theory.bound(well(0), fl.SCAFFLSA(0.1, 10), 5)
+        got = fl.theory.bound(well_conditioned(0), fl.SCAFFLSA(0.1, 10), 5)
     assert len(caught) == 1
     assert caught[0].filename == __file__
     assert not got.holds
@@ -276,14 +267,14 @@ def test_without_stability_every_bound_is_nan_and_says_so(algorithm):
 
 
 def test_bounds_say_what_they_do_not_cover():
-    problem = well(0)
+    problem = well_conditioned(0)
     for options in ({"participation": 0.5}, {"projection": 1.0}, {"average_after": 3}):
         with pytest.raises(ArgumentError, match="the theorems"):
             fl.theory.bound(problem, fl.FedLSA(0.1, 2, **options), 3)
     with pytest.raises(ArgumentError, match="constant step_size"):
         fl.theory.bound(problem, fl.FedLSA(fl.PowerStep(0.1, 0.5), 2), 3)
     with pytest.raises(ArgumentError, match="equal weights"):
-        fl.theory.bound(well(0, weights=[1.0, 2.0]), fl.SCAFFLSA(0.1, 2), 3)
+        fl.theory.bound(well_conditioned(0, weights=[1.0, 2.0]), fl.SCAFFLSA(0.1, 2), 3)
     with pytest.raises(ArgumentError, match=r"i\.i\.d\. sampling"):
         fl.theory.bound(problem, fl.SCAFFLSA(0.1, 2), 3, sampling=fl.Markov())
     with pytest.raises(ArgumentTypeError, match="algorithm must be a method such as"):

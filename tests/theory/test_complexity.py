@@ -9,21 +9,13 @@ import warnings
 import numpy as np
 import pytest
 from gallery import CASES, CORE
+from tables import well_conditioned
 from tiers import mostly_long
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, UnknownNameError
 
 METHODS = ("fedlsa", "synchronous", "scafflsa", "scaffnew")
-
-
-def well(seed, agents=2, **options):
-    rng = np.random.default_rng(seed)
-    tables = []
-    for _ in range(agents):
-        A = (1 + rng.random()) * np.eye(2) + 0.3 * rng.standard_normal((3, 2, 2))
-        tables.append((rng.dirichlet(np.ones(3)), A, rng.standard_normal((3, 2))))
-    return fl.problems.from_observations(tables, **options)
 
 
 def quietly(problem, method, epsilon, theta_0=None):
@@ -33,7 +25,7 @@ def quietly(problem, method, epsilon, theta_0=None):
         return fl.theory.complexity(problem, method, epsilon, theta_0)
 
 
-RANDOM = {f"random {seed}": well(seed, agents=1 + seed) for seed in range(3)}
+RANDOM = {f"random {seed}": well_conditioned(seed, agents=1 + seed) for seed in range(3)}
 PROBLEMS = RANDOM | {name: make().problem for name, make in CASES.items()}
 
 
@@ -68,7 +60,7 @@ def test_garnet_has_complexities_too_and_a_start_at_the_solution_costs_one_trans
 
 @pytest.mark.parametrize("method", METHODS)
 def test_fewer_rounds_do_not_satisfy_the_share_of_the_transient(method):
-    problem, epsilon = well(3), 0.01
+    problem, epsilon = well_conditioned(3), 0.01
     got = quietly(problem, method, epsilon)
     share = epsilon / 4 if method in ("fedlsa", "synchronous") else epsilon**2 / 2
     fewer = fl.theory.bound(problem, got.algorithm, got.rounds - 1)
@@ -76,7 +68,7 @@ def test_fewer_rounds_do_not_satisfy_the_share_of_the_transient(method):
 
 
 def test_communications_grow_as_the_paper_says():
-    problem = well(4)
+    problem = well_conditioned(4)
     rounds = {m: [quietly(problem, m, e).rounds for e in (1e-2, 1e-3, 1e-4)] for m in METHODS}
     log = math.log(10)
     # up to logarithms: 1/epsilon for FedLSA, 1/epsilon^2 at H = 1, constant for SCAFFLSA, 1/epsilon for Scaffnew
@@ -103,7 +95,7 @@ def test_identical_agents_need_one_round_of_fedlsa():
 
 
 def test_the_printed_rounds_of_scafflsa_lack_a_factor_two():
-    problem, epsilon = well(5), 0.01
+    problem, epsilon = well_conditioned(5), 0.01
     start = problem.theta_star + 1
     got, known = quietly(problem, "scafflsa", epsilon, start), fl.theory.constants(problem)
     eta, H = got.step_size, got.algorithm.local_steps
@@ -115,7 +107,7 @@ def test_the_printed_rounds_of_scafflsa_lack_a_factor_two():
 
 
 def test_the_printed_iterations_of_scaffnew_are_too_few():
-    problem, epsilon = well(6), 0.01
+    problem, epsilon = well_conditioned(6), 0.01
     start, known = problem.theta_star + 1, fl.theory.constants(problem)
     a, sigma = known.a_sym, known.sigma_omega
     eta = min(1 / (2 * known.L), epsilon**2 * a / (8 * sigma))
@@ -161,15 +153,15 @@ def test_complexities_refuse_what_no_theorem_covers():
     with pytest.raises(ArgumentError, match="positive definite symmetric parts"):
         fl.theory.complexity(indefinite, "fedlsa", 0.1)
     with pytest.raises(UnknownNameError, match="did you mean 'scafflsa'"):
-        fl.theory.complexity(well(0), "SCAFLSA", 0.1)
+        fl.theory.complexity(well_conditioned(0), "SCAFLSA", 0.1)
     with pytest.raises(ArgumentError, match="equal weights"):
-        fl.theory.complexity(well(0, weights=[1.0, 2.0]), "scafflsa", 0.1)
-    assert quietly(well(0, weights=[1.0, 2.0]), "fedlsa", 0.1).bound.holds
+        fl.theory.complexity(well_conditioned(0, weights=[1.0, 2.0]), "scafflsa", 0.1)
+    assert quietly(well_conditioned(0, weights=[1.0, 2.0]), "fedlsa", 0.1).bound.holds
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_rounds_are_counted_where_the_square_of_distance_over_epsilon_is_no_number(method):
-    problem = well(0)
+    problem = well_conditioned(0)
     near, middle, far = (fl.theory.complexity(problem, method, 1e-5, np.full(2, 10.0**k)) for k in (50, 100, 150))
     gap = middle.samples - near.samples
     assert gap > 0

@@ -9,7 +9,7 @@ from gallery import CASES
 from own_steps import OwnStepsFedLSA, OwnStepsSCAFFLSA
 from scipy.stats import binom, norm
 from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
-from tiers import mostly_long
+from tiers import longer, mostly_long
 from twin import Twin
 
 import fedlsa as fl
@@ -150,8 +150,8 @@ def quick(count=3):
     ("a", "last"),
     [
         (fl.SCAFFLSA(fl.PowerStep(0.5, 0.7), 2, participants=2), False),
-        (fl.SCAFFLSA(fl.PowerStep(0.5, 0.7), 2, participants=2), True),
-        (fl.SCAFFLSA(fl.PowerStep(0.5, 0.8), GROWING), True),
+        longer(fl.SCAFFLSA(fl.PowerStep(0.5, 0.7), 2, participants=2), True),
+        longer(fl.SCAFFLSA(fl.PowerStep(0.5, 0.8), GROWING), True),
         (fl.FedLSA(fl.PowerStep(0.5, 0.7), GROWING), True),
     ],
     ids=repr,
