@@ -33,7 +33,8 @@ class Dropouts(UnequalWork):
         if self.participants is not None or self.participation is not None:
             raise ArgumentError(f"participation and participants must be None beside dropout; got {self!r}")
         one = checks.as_array("dropout", self.dropout).ndim == 0
-        q = [checks.real("dropout", x, at_least=0, below=1) for x in ([self.dropout] if one else self.dropout)]  # type: ignore[union-attr]
+        given = [self.dropout] if one else checks.entries("dropout", self.dropout, "a number, or one for each agent")
+        q = [checks.real("dropout", x, at_least=0, below=1) for x in given]
         object.__setattr__(self, "dropout", q[0] if one else tuple(q))
 
     def exchange(self, eta: Any, updates: Any, agents: int, dim: int) -> Exchange:

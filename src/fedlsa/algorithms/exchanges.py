@@ -136,8 +136,9 @@ class Exchange(Displayed, ReadOnly):
         checks.boolean("anchored", self.anchored)
         checks.integer("downloads", self.downloads)
         checks.callback("rule", self.rule)
-        parameters = checks.array("parameters", self.parameters, ("p",))
-        object.__setattr__(self, "parameters", tuple(parameters.tolist()))
+        object.__setattr__(self, "parameters", tuple(checks.array("parameters", self.parameters, ("p",)).tolist()))
+        if self.presence is not None:
+            object.__setattr__(self, "presence", checks.array("presence", self.presence, ("N",)))
 
     def check_sizes(self, agents: int, dim: int) -> None:
         """Refuse factors and probabilities that are not those of so many agents and coordinates. agents : N; dim : d"""

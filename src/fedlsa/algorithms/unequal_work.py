@@ -35,7 +35,8 @@ class UnequalWork(ExchangeMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("step_factors", "length_factors"):
-            object.__setattr__(self, name, tuple(checks.array(name, getattr(self, name), ("N",)).tolist()))
+            given = checks.entries(name, getattr(self, name), "numbers, one for each agent")
+            object.__setattr__(self, name, tuple(checks.array(name, given, ("N",)).tolist()))
 
     def agent_factors(self, agents: int) -> tuple[Floats, Floats] | None:
         given = {"step_factors": self.step_factors, "length_factors": self.length_factors}

@@ -28,6 +28,7 @@ from .exchange_rounds import declared
 from .problem_moments import Moments, moments, random, start_error
 from .search import LaterErrors, Method, Search, with_steps
 
+MOST_SAMPLES = 2**53  # whole numbers are exact up to there
 MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
 
 
@@ -118,9 +119,9 @@ def plan(
     if sum(t is not None for t in targets.values()) != 1:
         raise ArgumentError(f"exactly one of epsilon, rounds and samples must be given; got {checks.show(targets)}")
     epsilon = None if epsilon is None else checks.real("epsilon", epsilon, above=0)
-    rounds = None if rounds is None else checks.integer("rounds", rounds, at_least=1)
-    samples = None if samples is None else checks.real("samples", samples, at_least=1)
-    cap = None if max_samples is None else checks.real("max_samples", max_samples, at_least=1)
+    rounds = None if rounds is None else checks.integer("rounds", rounds, at_least=1, at_most=MOST_SAMPLES)
+    samples = None if samples is None else checks.real("samples", samples, at_least=1, at_most=MOST_SAMPLES)
+    cap = None if max_samples is None else checks.real("max_samples", max_samples, at_least=1, at_most=MOST_SAMPLES)
     if rounds is not None:
         if cap is None:
             raise ArgumentError("max_samples must be given with rounds, or rounds of any length would do; got None")
