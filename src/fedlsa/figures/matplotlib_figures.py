@@ -122,7 +122,7 @@ def _title_style(chart: Chart) -> dict[str, Any]:
 
 def given_axes(ax: Any, panels: Sequence[int], title: str | None = None) -> list[Axes]:
     """The user's axes as a list. panels : how many there may be; a title is that of a lone one"""
-    flat = ax.ravel() if isinstance(ax, np.ndarray) else ax
+    flat = ax.ravel() if isinstance(ax, np.ndarray) and ax.dtype == object else ax
     several: list[Axes] = checks.instances("ax", flat, theme.matplotlib().axes.Axes, "matplotlib Axes")
     if len(several) not in panels:
         raise ArgumentError(f"ax must hold {' or '.join(map(str, panels))} Axes, one per panel; got {len(several)}")
