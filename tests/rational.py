@@ -16,10 +16,9 @@ def solve(A, b):
     """A^-1 b by elimination."""
     rows = np.column_stack([A, b])
     for i in range(len(b)):
-        pivot = next(k for k in range(i, len(b)) if rows[k, i] != 0)
+        pivot = i + int(np.argmax(np.abs(rows[i:, i])))
         rows[[i, pivot]] = rows[[pivot, i]]
         rows[i] = rows[i] / rows[i, i]
-        for j in range(len(b)):
-            if j != i:
-                rows[j] = rows[j] - rows[j, i] * rows[i]
+        for j in {*range(len(b))} - {i}:
+            rows[j] = rows[j] - rows[j, i] * rows[i]
     return rows[:, -1]

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from tables_of_sites import site_data, write_table
 
 import fedlsa as fl
 from fedlsa.network.carriers.grpc_site import SiteKeys, SiteLink
@@ -26,21 +27,6 @@ D, ROWS = 5, 80
 PATIENCE = 240.0  # seconds, on a busy machine
 ETA, H = 0.02, 25
 OWN_FILES = 400  # of a process, beside those that a test opens
-
-
-def site_data(sites, seed=3):
-    """(X, y) of each site, whose laws differ."""
-    rng = np.random.default_rng(seed)
-    out = []
-    for c in range(sites):
-        X = rng.normal(size=(ROWS, D)) * (1 + 0.2 * (c % 5)) + 0.2 * (c % 5)
-        out.append((X, X @ (np.arange(D) / D + 0.3 * (c % 7)) + rng.normal(size=ROWS)))
-    return out
-
-
-def write_csv(path, X, y):
-    head = ",".join([*(f"x{i}" for i in range(X.shape[1])), "y"])
-    np.savetxt(path, np.column_stack([X, y]), delimiter=",", header=head, comments="", fmt="%.17g")
 
 
 class Spare:
@@ -120,7 +106,7 @@ class Deployment:
     """The processes `fedlsa network serve` and `fedlsa network join`; who starts them again is the test."""
 
     def __init__(self, root, sites=4, *, env=None, policy=""):
-        self.root, self.data = root, site_data(sites)
+        self.root, self.data = root, site_data(sites, ROWS, D)
         own = {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "XDG_STATE_HOME": str(root / "state")}
         self.env = {**os.environ, **own, **(env or {})}
         self.policy, self.spare = policy, Spare()
@@ -133,7 +119,7 @@ class Deployment:
 
     def enrol(self, name, X, y):
         """A site's folder, its data, and the process that it will be."""
-        write_csv(self.root / f"{name}.csv", X, y)
+        write_table(self.root / f"{name}.csv", np.column_stack([X, y]))
         self.folders[name] = setup.enrol(self.network, self.network.bundle(name), self.root / name)
         policy = self.folders[name].policy
         for entry in self.policy.splitlines():

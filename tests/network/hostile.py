@@ -1,6 +1,7 @@
 """A coordinator that wants to know more than it may: it signs what it likes, and it invented all sites but one."""
 
 import numpy as np
+from tables_of_sites import write_table
 
 import fedlsa as fl
 from fedlsa.network.folder import setup
@@ -30,12 +31,6 @@ from fedlsa.network.site.site_data import open_data
 
 VICTIM = "site-1"
 STEPS = 2048  # enough for every table here
-
-
-def write_table(path, rows):
-    """Columns x0, x1, ... and y, to the last bit."""
-    names = [f"x{j}" for j in range(rows.shape[1] - 1)] + ["y"]
-    np.savetxt(path, rows, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
 
 
 def gaussian_table(n=60, d=5, seed=0):

@@ -2,6 +2,7 @@
 
 import numpy as np
 from stores import change
+from tables_of_sites import site_data, write_table
 
 import fedlsa as fl
 from fedlsa.network.coordinator.runs import RunFolder
@@ -17,21 +18,6 @@ D, ROWS = 8, 60
 ETA, H = 0.003, 64
 
 
-def site_data(sites, seed=3):
-    """(X, y) of each site, whose laws differ."""
-    rng = np.random.default_rng(seed)
-    out = []
-    for c in range(sites):
-        X = rng.normal(size=(ROWS, D)) * (1 + 0.2 * c) + 0.2 * c
-        out.append((X, X @ (np.arange(D) / D + 0.3 * c) + rng.normal(size=ROWS)))
-    return out
-
-
-def write_csv(path, X, y):
-    head = ",".join([*(f"x{i}" for i in range(X.shape[1])), "y"])
-    np.savetxt(path, np.column_stack([X, y]), delimiter=",", header=head, comments="", fmt="%.17g")
-
-
 def by_hand(rounds, **more):
     return {"step_size": ETA, "local_steps": H, "rounds": rounds, **more}
 
@@ -40,12 +26,12 @@ class MemoryWorld:
     """`meddle(site, answer)` may spoil an answer, or lose it with None; `absent` are away."""
 
     def __init__(self, root, task=None, sites=4, **policy):
-        self.root, self.data = root, site_data(sites)
+        self.root, self.data = root, site_data(sites, ROWS, D)
         self.task = fl.Regression("y", intercept=False, standardise=False) if task is None else task
         self.network = setup.init(root / "net", sites, "127.0.0.1", task=self.task)
         self.sites = {}
         for name, (X, y) in zip(self.network.sites, self.data, strict=True):
-            write_csv(root / f"{name}.csv", X, y)
+            write_table(root / f"{name}.csv", np.column_stack([X, y]))
             self.sites[name] = setup.enrol(self.network, self.network.bundle(name), root / name)
         self.policy = Policy(ledger_copy=str(root / "copies"), **{"least_local_steps": 1, **policy})
         self.absent, self.lost, self.meddle = set(), set(), lambda site, answer: answer

@@ -8,7 +8,8 @@ import itertools
 import msgspec
 import numpy as np
 import pytest
-from hostile import design, gaussian_table, write_table
+from hostile import design, gaussian_table
+from tables_of_sites import write_table
 
 import fedlsa as fl
 from fedlsa.errors import PolicyError

@@ -8,11 +8,12 @@ import json
 
 import numpy as np
 import pytest
-from hostile import VICTIM, Hostile, design, gaussian_table, statistics, write_table
+from hostile import VICTIM, Hostile, design, gaussian_table, statistics
 from memory_world import MemoryWorld
 from msgspec.structs import replace
 from scipy.spatial import cKDTree
 from stores import change
+from tables_of_sites import write_table
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, NetworkError, PolicyError

@@ -50,6 +50,24 @@ def answers(ledger, count, token="t", rho=0.5, start=0):
     return receipt
 
 
+def restored(place, *lost):
+    """The ledger after the folder has been replaced by its backup, without folders that are lost."""
+    shutil.rmtree(place / "site")
+    for name in lost:
+        shutil.rmtree(place / name)
+    shutil.copytree(place / "backup", place / "site")
+    return opened(place)
+
+
+@pytest.fixture
+def backed_up(place):
+    """A ledger of two answers, of which there is a backup."""
+    ledger = opened(place)
+    answers(ledger, 2)
+    shutil.copytree(place / "site", place / "backup")
+    return ledger
+
+
 def test_totals_are_those_of_the_entries_and_survive_a_new_process(place):
     ledger = opened(place)
     ledger.enter("trial", "t", "describe", "names", "l0", "d", terms="x", roster={"site-2": "ab"})
@@ -105,28 +123,17 @@ def test_a_ledger_that_is_lost_takes_its_totals_from_the_copy(place):
     assert opened(place).totals.answers == 5
 
 
-def test_a_restored_backup_of_the_folder_is_noticed_by_the_copy(place):
-    ledger = opened(place)
-    answers(ledger, 2)
-    shutil.copytree(place / "site", place / "backup")
-    answers(ledger, 3, start=2)
-    shutil.rmtree(place / "site")
-    shutil.copytree(place / "backup", place / "site")
-    again = opened(place)
+def test_a_restored_backup_of_the_folder_is_noticed_by_the_copy(place, backed_up):
+    answers(backed_up, 3, start=2)
+    again = restored(place)
     assert again.totals.rho == 2.5
     assert again.totals.answers == 5
     assert again.run("t").closed
 
 
-def test_a_restored_backup_is_noticed_by_the_receipt_where_the_copy_is_lost_too(place):
-    ledger = opened(place)
-    answers(ledger, 2)
-    shutil.copytree(place / "site", place / "backup")
-    receipt = answers(ledger, 3, start=2)
-    shutil.rmtree(place / "site")
-    shutil.rmtree(place / "elsewhere")
-    shutil.copytree(place / "backup", place / "site")
-    again = opened(place)
+def test_a_restored_backup_is_noticed_by_the_receipt_where_the_copy_is_lost_too(place, backed_up):
+    receipt = answers(backed_up, 3, start=2)
+    again = restored(place, "elsewhere")
     assert again.totals.rho == 1.0
     again.compare_receipt(receipt)
     assert again.totals.rho == 2.5
@@ -135,29 +142,18 @@ def test_a_restored_backup_is_noticed_by_the_receipt_where_the_copy_is_lost_too(
     assert opened(place).totals.rho == 2.5
 
 
-def test_two_pasts_that_were_both_answered_are_added_up(place):
-    ledger = opened(place)
-    answers(ledger, 2)
-    shutil.copytree(place / "site", place / "backup")
-    receipt = answers(ledger, 2, start=2)
-    shutil.rmtree(place / "site")
-    shutil.rmtree(place / "elsewhere")
-    shutil.copytree(place / "backup", place / "site")
-    again = opened(place)
+def test_two_pasts_that_were_both_answered_are_added_up(place, backed_up):
+    receipt = answers(backed_up, 2, start=2)
+    again = restored(place, "elsewhere")
     answers(again, 4, token="u")  # before the receipt comes back
     again.compare_receipt(receipt)
     assert again.totals.rho == 3.0 + 2.0
 
 
-def test_receipts_of_a_past_that_was_taken_over_do_not_count_again(place):
-    ledger = opened(place)
-    answers(ledger, 2)
-    shutil.copytree(place / "site", place / "backup")
-    older = answers(ledger, 2, start=2)
-    answers(ledger, 2, start=4)
-    shutil.rmtree(place / "site")
-    shutil.copytree(place / "backup", place / "site")
-    again = opened(place)
+def test_receipts_of_a_past_that_was_taken_over_do_not_count_again(place, backed_up):
+    older = answers(backed_up, 2, start=2)
+    answers(backed_up, 2, start=4)
+    again = restored(place)
     answers(again, 6, token="u", rho=0.0)
     again.compare_receipt(older)
     assert again.totals.rho == 3.0

@@ -18,7 +18,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from deployment import PATIENCE, Process, Spare, write_csv
+from deployment import PATIENCE, Process, Spare
+from tables_of_sites import write_table
 
 import fedlsa as fl
 from fedlsa.network.folder import setup
@@ -83,7 +84,7 @@ def network(tmp_path_factory):
     for name in SITES:
         setup.enrol(made, made.bundle(name), root / name)
         X = rng.normal(size=(80, 3))
-        write_csv(root / f"{name}.csv", X, X @ [1.0, 2.0, 3.0] + rng.normal(size=80))
+        write_table(root / f"{name}.csv", np.column_stack([X, X @ [1.0, 2.0, 3.0] + rng.normal(size=80)]))
     return made
 
 

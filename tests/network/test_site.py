@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from gallery import uncentred
-from hostile import Hostile, gaussian_table, write_table
+from hostile import Hostile, gaussian_table
+from tables_of_sites import write_table
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError

@@ -4,8 +4,9 @@ import contextlib
 
 import numpy as np
 import pytest
-from memory_world import MemoryWorld, write_csv
+from memory_world import MemoryWorld
 from msgspec.structs import replace
+from tables_of_sites import write_table
 from tiers import longer, mostly_long
 
 import fedlsa as fl
@@ -39,7 +40,7 @@ class UnevenWorld(MemoryWorld):
         for c, (site, n) in enumerate(zip(self.network.sites, SIZES, strict=True)):
             X = rng.normal(size=(n, 3)) * (1 + 0.2 * c) + 0.3 * c
             y = X @ [1.0, 0.5, -0.2] + 2 + rng.normal(size=n) * (0.5 + np.abs(X[:, 0]))
-            write_csv(self.root / f"{site}.csv", X, y)
+            write_table(self.root / f"{site}.csv", np.column_stack([X, y]))
             self.tables[site] = {"x0": X[:, 0], "x1": X[:, 1], "x2": X[:, 2], "y": y}
 
     def handler(self, site):

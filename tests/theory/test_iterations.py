@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from rational import solve
 from tables import tiny
 from tiers import mostly_long
 
@@ -62,18 +63,6 @@ def fixed(values) -> np.ndarray:
     return np.vectorize(lambda x: round(Fraction(x) * 2**BITS), otypes=[object])(np.asarray(values, object))
 
 
-def solved(A: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The x with A x = b, in fractions, by Gauss and Jordan."""
-    rows = np.column_stack([A, b])
-    for i in range(len(rows)):
-        pivot = i + int(np.argmax(np.abs(rows[i:, i])))
-        rows[[i, pivot]] = rows[[pivot, i]]
-        rows[i] = rows[i] / rows[i, i]
-        for j in {*range(len(rows))} - {i}:
-            rows[j] = rows[j] - rows[j, i] * rows[i]
-    return rows[:, -1]
-
-
 def with_many_digits(problem: fl.Problem, a: fl.Scaffnew, ks: list[int], theta_0: np.ndarray) -> list[dict]:
     """psi, agents_mse, mse and noise after the given iterations, from E[s s^T] of s = (u_1, ..., x_1, ..., 1)."""
     exactly = np.vectorize(Fraction, otypes=[object])
@@ -84,7 +73,7 @@ def with_many_digits(problem: fl.Problem, a: fl.Scaffnew, ks: list[int], theta_0
     tables = [(prob / sum(prob), A, b) for prob, A, b in tables]
     A_bar = np.array([np.tensordot(prob, A, 1) for prob, A, _ in tables])
     b_bar = np.array([prob @ b for prob, _, b in tables])
-    star = solved(np.tensordot(w, A_bar, 1), w @ b_bar)
+    star = solve(np.tensordot(w, A_bar, 1), w @ b_bar)
     x = b_bar - A_bar @ star
     s = fixed([*np.tile(exactly(theta_0) - star, N), *x.ravel(), 1])
     local, talk, n = fixed(np.eye(len(s), dtype=int)), fixed(np.eye(len(s), dtype=int)), N * d
