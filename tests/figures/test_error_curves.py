@@ -123,6 +123,7 @@ def test_names_show_what_sets_runs_of_one_method_apart_and_the_heading_what_they
     assert names(runs) == ["FedLSA, H = 10", "FedLSA, H = 100", "SCAFFLSA"]
     assert common_setting(runs).startswith("N = 4,  η = 0.1,")
     assert "H =" not in common_setting(runs)
+    assert common_setting([*runs, a_result(fl.FedProx(0.1, 10, 0.3))]).endswith("  FedProx (corrected: no, pull 0.3)")
     assert names([a_result(), a_result()]) == ["SCAFFLSA (1)", "SCAFFLSA (2)"]
     odd = [a_result(fl.FedLSA(fl.PowerStep(0.5, 0.7), 10)), a_result(fl.FedLSA(0.1, 10, participants=2))]
     assert names(odd) == ["FedLSA, η = 0.5/(t+1)^0.7, all agents", "FedLSA, η = 0.1, 2 participants"]

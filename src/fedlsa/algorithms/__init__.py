@@ -67,7 +67,7 @@ def method_class(argument: str, given: Any, what: str = "") -> type[Algorithm]:
         rule = "a method such as fl.SCAFFLSA(...), its class, or its name"
         raise ArgumentTypeError(f"{argument} must be {rule}; got {checks.show(given)}")
     if what and what not in kind.supports:
-        known = ", ".join(each.__name__ for each in names.values())
+        known = ", ".join(each.__name__ for each in FAMILY.values() if what in each.supports)
         raise ArgumentError(f"{argument} must be one of {known}; got {kind.__name__}")
     return kind
 

@@ -298,12 +298,17 @@ def names(results: Sequence[xr.Dataset]) -> list[str]:
 
 
 def common_setting(results: Sequence[xr.Dataset]) -> str:
-    """What all results share, in one line: N = 100, η = 0.1, ..."""
+    """What all results share, in one line: N = 100, η = 0.1, ...; then what a method has that another has not."""
     each = [settings(r) for r in results]
-    facts = {k: v for mine in each for k, v in mine.items()}
+    facts = {k: v for mine in each for k, v in mine.items() if v is not None and v != []}
     shared = {k: v for k, v in facts.items() if all(other.get(k, v) == v for other in each)}
     shared = dict(sorted(shared.items(), key=lambda fact: isinstance(fact[1], str)))  # symbols first, then words
-    return ",  ".join(_shown(k, v) for k, v in shared.items() if v is not None and v != [])
+    own = {k for k in shared if k not in (*SYMBOLS, "method") and any(k not in mine for mine in each)}
+    said = {_shown(k, v): None for k, v in shared.items() if k not in own}
+    for r, mine in zip(results, each, strict=True):
+        if words := ", ".join(_shown(k, v) for k, v in shared.items() if k in own and k in mine):
+            said[f"{method_name(r)} ({words})"] = None
+    return ",  ".join(said)
 
 
 def settings(result: xr.Dataset) -> dict[str, Any]:
