@@ -172,6 +172,6 @@ def test_each_method_of_the_registry_says_its_name_what_it_supports_and_how_long
 
     assert not Variation.supports
     with pytest.raises(
-        fl.errors.ArgumentError, match="algorithm must be one of FedLSA, SCAFFLSA, Scaffnew, .*; got Variation"
+        fl.errors.ArgumentError, match=r"algorithm must be one of FedLSA, SCAFFLSA, Scaffnew, .*; got Variation"
     ):
         fl.theory.exact(fl.problems.ring(3), Variation(0.1, 2), rounds=2)

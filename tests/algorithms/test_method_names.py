@@ -76,7 +76,7 @@ def test_a_class_whose_settings_have_defaults_runs_with_them():
 
 def test_theory_and_plans_refuse_a_method_of_ones_own_by_its_name():
     for door in ("plan", "exact", "stationary", "bound", "complexity"):
-        with pytest.raises(ArgumentError, match="must be one of FedLSA, SCAFFLSA, Scaffnew.*; got Ready"):
+        with pytest.raises(ArgumentError, match=r"must be one of FedLSA, SCAFFLSA, Scaffnew.*; got Ready"):
             DOORS[door](Ready())
 
 
