@@ -28,7 +28,7 @@ from ..results import recipe
 from ..sampling import IID, law_of
 from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
-from . import tuning
+from . import krylov, tuning
 from .exact_curves import exact
 from .exchange_rounds import declared
 from .joint import Joint
@@ -126,14 +126,16 @@ def _of_round(step: ServerRound | AgentRound) -> tuple[Floats, Floats, float]:
         X = whole[:d]
     else:
         form, S = _with_u(step, end)
-        right = _after_a_round(form, S)
-        whole = _summed_rounds(form, right)
-        change = _summed_rounds(form, right - whole + _after_a_round(form, whole))
-        whole, off = whole + change, float(np.linalg.norm(change) / np.linalg.norm(whole))
+        sums = [krylov.solve(form.mean, form.mean(s), tuning.LIMIT_GOAL, _share) for s in S.T]
+        whole, off = np.stack([s for s, _ in sums], axis=1), max(found for _, found in sums)
         X = form.read(whole)[1]
     V = C + X + X.T
     size = float(np.linalg.norm(C) + 2 * np.linalg.norm(whole))  # of what may cancel
     return mean, V, max(error, off) * size / float(np.linalg.norm(V))
+
+
+def _share(change: Floats, total: Floats) -> float:
+    return float(np.linalg.norm(change) / np.linalg.norm(total))
 
 
 def _with_u(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
@@ -145,28 +147,6 @@ def _with_u(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
     rY, rr = form.common_covariances(form.parts(vector))
     by_u = rr @ form.alpha.T
     return form, np.concatenate([rY.T @ form.alpha.T, by_u[len(form.rho) :]])
-
-
-def _after_a_round(form: Joint, X: Floats) -> Floats:
-    return np.stack([form.mean(x) for x in X.T], axis=1)
-
-
-def _summed_rounds(form: Joint, right: Floats) -> Floats:
-    """(I - M)^-1 of columns (f, g) : (n + l, c).
-
-    y_c = F_c y_c + B_c r + f_c gives each agent's y_c as a function of r = (sigma, z), so that r alone is coupled:
-    sigma = rho y and, since a round's z+ sees y+ = y - f, z = Z r + X (sigma - rho f) + g.
-    """
-    n, sums = form.n, len(form.rho)
-    f, g, own = right[:n], right[n:], np.linalg.inv(form.moved)  # I - F
-    y = (own @ f.reshape(form.K, form.d, -1)).reshape(n, -1)
-    by_r = (own @ form.B).reshape(n, -1)
-    coupled = np.eye(by_r.shape[1])
-    coupled[:sums] -= form.rho @ by_r
-    coupled[sums:] -= form.Z
-    coupled[sums:, :sums] -= form.X
-    r = np.linalg.solve(coupled, np.concatenate([form.rho @ y, g - form.X @ (form.rho @ f)]))
-    return np.concatenate([y + by_r @ r, r[sums:]])
 
 
 def _decreasing(problem: Problem | Moments, m: Moments, a: Algorithm, power: float, last: bool) -> CentralLimit:
