@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -22,6 +23,10 @@ if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.set_threshold(20_000, 20, 20)  # searches for cycles took a twentieth of all time
+
+MEMORY, ROOM = "/dev/shm", 2**30  # bytes; a disk waits whenever one file replaces another
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)  # where pytest makes its temporary folders
 
 os.fsync = lambda file: None  # no test cuts the power; where writing fails, tests put what fails in its place
 
