@@ -33,7 +33,8 @@ def in_words(text: str) -> str:
         return str(SETTINGS[m[0]].metadata["label"]) if m[0] in SETTINGS else m[0]
 
     text = re.sub(r"\b(\w+)='(\w+)'(?: \(--[\w-]+ [\w-]+\))?", chosen, text)
-    return re.sub(r"^\w+(?= must )|\b[a-z]+_[a-z]+\b", named, text)
+    rule, mark, got = text.partition("; got ")
+    return re.sub(r"^\w+(?= must )|\b[a-z]+_[a-z]+\b", named, rule) + mark + got
 
 
 def verdict(
