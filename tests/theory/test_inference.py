@@ -102,7 +102,13 @@ def test_exact_averages_have_the_covariance_of_the_limit():
 
 
 GROWING = fl.PowerLength(2, 0.2)
-COIN = fl.problems.from_observations([([0.9, 0.1], np.ones((2, 1, 1)), [[0.0], [1.0]])])
+
+
+def coin(q):
+    return fl.problems.from_observations([([1 - q, q], np.ones((2, 1, 1)), [[0.0], [1.0]])])
+
+
+COIN = coin(0.1)
 SMALL = fl.problems.garnet(agents=3, states=4, features=2, seed=1, weights=[1.0, 2.0, 3.0])
 
 
@@ -243,17 +249,18 @@ def test_what_has_no_limit_law_is_refused_by_name():
 ROUNDS = [4, 8, 16, 32, 64, 128]
 
 
-def from_normal(n, q=0.1):
+def from_normal(n, q):
     """The Kolmogorov distance of the standardised binomial law of n coins from the normal law."""
     k = np.arange(n + 1)
     below, P = np.append(0.0, binom.cdf(k, n, q)), norm.cdf((k - n * q) / np.sqrt(n * q * (1 - q)))
     return max(np.abs(below[1:] - P).max(), np.abs(below[:-1] - P).max())
 
 
-def test_the_distance_of_averaged_coins_is_that_of_the_binomial_law():
-    runs = fl.simulate(COIN, fl.FedLSA(1.0, 1, average_after=1), ROUNDS[-1], 20_000, record=ROUNDS)  # theta_t is a coin
-    found = fl.theory.normal_distance(runs, COIN, level=0.999)
-    truth, seen = np.array([from_normal(n) for n in ROUNDS]), found["distance"].sel(part="total").values
+@pytest.mark.parametrize("q", [0.1, 0.9])  # skewed to either side
+def test_the_distance_of_averaged_coins_is_that_of_the_binomial_law(q):
+    p, a = coin(q), fl.FedLSA(1.0, 1, average_after=1)  # theta_t is a coin
+    found = fl.theory.normal_distance(fl.simulate(p, a, ROUNDS[-1], 20_000, record=ROUNDS), p, level=0.999)
+    truth, seen = np.array([from_normal(n, q) for n in ROUNDS]), found["distance"].sel(part="total").values
     band = float(found["band"].sel(part="total"))
     assert (np.abs(seen - truth) <= band).all()
     assert (truth > 2 * band).all()
