@@ -18,7 +18,6 @@ import webbrowser
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +114,6 @@ def serve(
         explorer.close()
 
 
-def page_file(name: str) -> str:
-    """The text of a file of static/."""
-    return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
-
-
 def about() -> dict[str, Any]:
     """What the page's script must know: settings with their labels and places, problems, methods, the map's places."""
     settings = {}
@@ -161,15 +155,12 @@ class ExplorerPage:
 
     def routes(self) -> dict[str, Callable[[], Shown] | QueryRoute]:
         """All paths of the page."""
-        scripts = pages.scripts("chart", "scene") | {name: page_file(name) for name in ("explorer.js",)}
+        html, css, script = (pages.static_text(f"explorer.{kind}", __package__) for kind in ("html", "css", "js"))
+        scripts = pages.scripts("chart", "scene") | {"explorer.js": script}
         tags = "\n".join(f'<script src="/{name}" defer></script>' for name in ("about.js", *scripts))
-        html = page_file("explorer.html").replace("SCRIPTS", tags)
-        texts = scripts | {
-            pages.COLOURS: pages.static_text(pages.COLOURS),
-            "explorer.css": page_file("explorer.css"),
-            "about.js": f"const ABOUT = {json.dumps(about())};",
-        }
-        whole = Shown(html.encode(), KINDS["html"])
+        texts = scripts | {pages.COLOURS: pages.static_text(pages.COLOURS), "explorer.css": css}
+        texts["about.js"] = f"const ABOUT = {json.dumps(about())};"
+        whole = Shown(html.replace("SCRIPTS", tags).encode(), KINDS["html"])
         out: dict[str, Callable[[], Shown] | QueryRoute] = {
             f"/{name}": partial(Shown, text.encode(), KINDS[name.split(".")[-1]]) for name, text in texts.items()
         }

@@ -58,11 +58,9 @@ class Curves:
     def lines(self) -> list[str]:
         """What is said under the pictures."""
         said = words.verdict(self.question.page, self.by_method, self.limits, self.floors)
-        failed = self.failed
-        if (
-            len(failed) == len(self.question.page.shown()) and len(set(failed.values())) == 1
-        ):  # a reason that all share is said once
-            failed = {"No curves": next(iter(failed.values()))}
+        failed, reasons = self.failed, set(self.failed.values())
+        if len(failed) == len(self.question.page.shown()) and len(reasons) == 1:  # it is said once
+            failed = {"No curves": reasons.pop()}
         elif isinstance(self.agents, str):
             failed = {**failed, "No picture of the agents": self.agents}
         return said + [f"**{n}**: {why}" for n, why in failed.items()] + [f"**{n}**: computing …" for n in self.waiting]

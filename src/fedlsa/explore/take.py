@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -164,10 +163,8 @@ def write(path: Path, q: Question, curves: Mapping[str, Curve], runs: Sequence[x
 
 
 def _csv(table: xr.Dataset) -> str:
-    """A row per method and round, all numbers with all their digits; the drift, where one is predicted, comes last."""
+    """A row per method and round, all numbers with all their digits."""
     rows = table.astype(float).to_dataframe(["method", "rounds"])
-    bias = rows.pop("predicted_drift") if "predicted_drift" in rows else [math.nan] * len(rows)
-    rows["predicted_drift"] = ["" if math.isnan(value) else repr(value) for value in bias]
     return f"# {table.attrs['command']}\n" + rows.to_csv(na_rep="nan", lineterminator="\n")
 
 

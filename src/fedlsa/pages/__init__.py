@@ -16,6 +16,6 @@ def scripts(*wanted: str) -> dict[str, str]:
     return {name: static_text(name) for what in wanted for name in SCRIPTS[what]}
 
 
-def static_text(name: str) -> str:
-    """The text of a file under static/."""
-    return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+def static_text(name: str, package: str = __package__) -> str:
+    """The text of a file under static/ of a package, by default of this one."""
+    return resources.files(package).joinpath("static", name).read_text(encoding="utf-8")

@@ -11,7 +11,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from importlib import resources
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
@@ -127,9 +126,9 @@ def announce(start: Callable[[], Page], say: Callable[[str], None]) -> Page | No
 
 def static(name: str, *draws: str) -> Callable[[], Shown]:
     """A file of static/, read once; a page gets what all pages have around its sections. draws : what it draws"""
-    text, (role, kind) = _read(name), name.split(".")
+    text, (role, kind) = static_text(name, __package__), name.split(".")
     if kind == "html":
-        whole = _read("page.html").replace("/ROLE.js", f"/{role}.js").replace("ROLE", role.title())
+        whole = static_text("page.html", __package__).replace("/ROLE.js", f"/{role}.js").replace("ROLE", role.title())
         tags = "".join(f'<script defer src="/{script}"></script>\n' for script in scripts(*draws))
         text = whole.replace("SECTIONS", text).replace("DRAWING", tags)
     return _shown(text, kind)
@@ -138,10 +137,6 @@ def static(name: str, *draws: str) -> Callable[[], Shown]:
 def _shown(text: str, kind: str) -> Callable[[], Shown]:
     shown = Shown(text.encode(), KINDS[kind])
     return lambda: shown
-
-
-def _read(name: str) -> str:
-    return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
 
 
 # Prometheus' text format (version 0.0.4), written by hand: a name, a sentence, and samples with labels. Families whose
