@@ -16,7 +16,7 @@ from .. import theory as exactly
 from ..algorithms import FAMILY, FedLSA, supporting
 from ..engine.progress import live_bar
 from ..errors import ArgumentError
-from ..figures.lines import SCALES, names, start, start_words
+from ..figures.lines import SCALES, names, start_words
 from ..results.recipe import fields_of
 from ..results.result_files import CURVE_SUFFIXES
 from .options import AS_JSON, FORCE, App, Given, in_words_of, option, switch, takes
@@ -114,7 +114,7 @@ def _print_exact(
         table("method", "mean-square\nradius", "unstable from\nstep size", rows=stability),
     ]
     attrs = curves[0].attrs
-    setting = f"N = {attrs['agents']},  d = {attrs['dim']},  i.i.d. sampling,  {start(curves[0])},  exact"
+    setting = f"N = {attrs['agents']},  d = {attrs['dim']},  i.i.d. sampling,  {start_words(attrs['start'])},  exact"
     print_all(*found, *notes, heading=setting)
 
 

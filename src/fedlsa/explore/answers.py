@@ -127,7 +127,7 @@ class Curve:
 def curve(q: Question, name: str) -> Curve:
     """The exact error of a method (fl.theory.exact), or its simulation along trajectories, where exact curves take
     minutes."""
-    from ..figures.agent_plane import level
+    from ..figures.agent_plane import squared_bias
     from ..theory.exact_curves import exact_record
 
     s, p = q.settings, q.problem()
@@ -137,7 +137,7 @@ def curve(q: Question, name: str) -> Curve:
             raise ArgumentError("observations must be independent for sites without a trajectory; got trajectories")
         return Curve(name, None, simulations(q, [name])[0], math.nan)
     record = exact_record(p, m, rounds=s.rounds, record=s.record())
-    bias = level(p, m, s.order())
+    bias = squared_bias(p, m, s.order())
     found = Curve(name, record, None, bias)
     return replace(found, bias=0.0) if bias <= ROUNDING * float(found.of("mse")[0]) else found
 

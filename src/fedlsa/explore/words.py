@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..figures.lines import start, start_words
+from ..figures.lines import start_words
 from .answers import DIGITS, ROUNDING, Curve, Floor
 from .page_settings import BESIDE, METHODS, SETTINGS, PageSettings
 
@@ -152,11 +152,9 @@ def _simulated(c: Curve) -> str:
 
 def start_line(curves: Mapping[str, Curve]) -> str:
     """Where all runs of the picture start; nothing where there is no picture yet."""
-    for c in curves.values():
-        named = start_words(c.record["attrs"]["start"]) if c.record else start(c.runs) if c.runs is not None else ""
-        if named:
-            return f"Runs {named}"
-    return ""
+    attrs = [c.record["attrs"] for c in curves.values() if c.record]
+    attrs += [c.runs.attrs for c in curves.values() if c.runs is not None]
+    return f"Runs {start_words(attrs[0]['start'])}" if attrs else ""
 
 
 def limits_line(limits: Mapping[str, float]) -> str:

@@ -46,10 +46,10 @@ def predicted_bias(result: xr.Dataset, problem: Problem | None = None) -> float:
         if problem is not None:
             raise
         return math.nan  # a large problem, or a method from elsewhere
-    return level(run["problem"], run["algorithm"], run["sampling"])
+    return squared_bias(run["problem"], run["algorithm"], run["sampling"])
 
 
-def level(p: Problem, a: Algorithm, sampling: Sampling) -> float:
+def squared_bias(p: Problem, a: Algorithm, sampling: Sampling) -> float:
     """||bias||^2 of a method on a problem, NaN where the theorem does not speak."""
     bias = limit_bias(p, a) if isinstance(sampling, IID) else None
     return math.nan if bias is None else float(bias @ bias)

@@ -37,7 +37,6 @@ from .lines import (
     level,
     method_name,
     names,
-    start,
     start_words,
     summarise_seeds,
 )
@@ -316,7 +315,8 @@ def bound_and_curve(
     if result is not None:
         heading = f"{name},  {common_setting([result])}"
     else:
-        heading = "{method},  N = {agents},  d = {dim},  ".format(**data[0].attrs) + start(data[0])
+        attrs = data[0].attrs
+        heading = "{method},  N = {agents},  d = {dim},  ".format(**attrs) + start_words(attrs["start"])
     per_iteration = psi and x == "samples"
     chart = Chart(
         lines,

@@ -322,7 +322,7 @@ def settings(result: xr.Dataset) -> dict[str, Any]:
     facts["participation"] = f"participation {share:g}" if share else f"{count} participants" if count else None
     facts["sampling"] = _sampling(full_text(result.attrs["sampling"]))
     facts["problem"] = _problem(result)
-    facts["start"] = start(result)
+    facts["start"] = start_words(result.attrs["start"])
     return facts
 
 
@@ -346,11 +346,6 @@ def _sampling(text: str) -> str | None:
     ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     every = f", every {n}{ending}" if n > 1 else ""
     return f"{kind[0]} sampling{every}" if kind and kind[0] != "IID" else None
-
-
-def start(result: xr.Dataset) -> str:
-    """Where it starts, such as "start: θ⋆ + 1"."""
-    return start_words(result.attrs["start"])
 
 
 def start_words(named: str) -> str:
