@@ -297,6 +297,14 @@ def test_parts_of_the_distance_bound_the_whole_in_several_dimensions():
     assert (total >= moments - found["band"].sel(part="total").values).all()
 
 
+def test_parts_are_not_known_while_noise_has_not_reached_a_coordinate():
+    chained = np.array([[[1.0, 0.5], [0.0, 1.0]]] * 2)  # noise of the second goes on to the first
+    p = fl.problems.from_observations([([0.5, 0.5], chained, [[0.0, 1.0], [0.0, -1.0]])])
+    found = fl.theory.normal_distance(fl.simulate(p, fl.FedLSA(0.5, 1, average_after=1), 9, 99, record=[1, 5, 9]), p)
+    assert np.isfinite(found["distance"]).values.tolist() == [[True] * 3, [False, True, True], [False, True, True]]
+    assert not found["resolved"][1:, 0].any()
+
+
 def test_the_distance_of_two_normal_laws_is_the_largest_on_a_grid():
     m, s, x = (
         np.array([0.0, 0.0, 1e-9, 0.3, -2.0, 1.0]),
@@ -304,7 +312,8 @@ def test_the_distance_of_two_normal_laws_is_the_largest_on_a_grid():
         np.linspace(-9, 9, 10**6 + 1),
     )
     grid = [np.abs(norm.cdf((x - a) / b) - norm.cdf(x)).max() for a, b in zip(m, s, strict=True)]
-    found = inference._between_normals(m[:, None], s[:, None])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = inference._between_normals(m[:, None], s[:, None])
     np.testing.assert_allclose(found, grid, rtol=1e-6, atol=1e-15)
 
 

@@ -1,4 +1,4 @@
-"""Normal laws around exact moments: the central limit of averaged iterates, of the last one, and confidence regions.
+"""Normal laws around exact moments: the central limit of averaged iterates and of the last one, and how far runs are.
 
 A round is a linear map in the mean, E[s+ | s] = M s, of a joint state s of which u = theta - theta_star is a part. In
 its stationary law Cov(s_k, u_0) = M^k Cov(s, u), so that sqrt(T) (mean of T iterates - its limit) has the covariance
@@ -8,7 +8,9 @@ its stationary law Cov(s_k, u_0) = M^k Cov(s, u), so that sqrt(T) (mean of T ite
 With decreasing steps noise at theta_star is all that counts: for an average over agents and a local step that is
 Sigma = sum_c w_c^2 Cov(A_c(z) theta_star - b_c(z)). The sum of all rounds, A_bar sum_t u_t = -(noise), gives Polyak's
 and Ruppert's V = A_bar^-1 Sigma A_bar^-T / H. Of the last iterate, (theta_t - theta_star) / sqrt(eta_t) tends to the
-normal law of the V with A_bar V + V A_bar^T = Sigma.
+normal law of the V with A_bar V + V A_bar^T = Sigma. Where rounds grow, the noise of round t is Sigma / H_t: so the sum
+of T rounds has that of sum_t H_0 / H_t first ones, and the last iterate what it had. Where agents remember noise, in an
+exchange or in control variates of rounds that they missed, V is what those of ever smaller constant steps tend to.
 """
 
 from __future__ import annotations
@@ -231,7 +233,7 @@ def normal_distance(
     moments + shape. distance is at most the convex distance, of which theorems speak. It is known to within band, by
     the inequality of Dvoretzky, Kiefer and Wolfowitz in each coordinate, and resolved where it is above that. exponent
     says that resolved distances fall as (rounds averaged)^-exponent; NaN where fewer than three are. exponent_error is
-    its standard error at most, however the rounds depend on each other.
+    its standard error at most, however the rounds depend on each other. A part is NaN while a coordinate has no noise.
 
     >>> p = fl.problems.from_observations([([0.9, 0.1], np.ones((2, 1, 1)), [[0.0], [1.0]])])  # skewed noise
     >>> runs = fl.simulate(p, fl.FedLSA(0.5, 1, average_after=1), 64, 2000, record=[8, 16, 32, 64])
@@ -261,13 +263,9 @@ def normal_distance(
     unit = size / np.sqrt([[law.number(int(number))] for number in n])
     mean, sd = curve["mean"].values, np.sqrt(np.einsum("rii->ri", curve["covariance"].values))
     theta = runs["theta"].sel(rounds=t).values
-    D = np.stack(
-        [
-            _from_normal((theta - law.mean) / unit),
-            _between_normals((mean - law.mean) / unit, sd / unit),
-            _from_normal((theta - mean) / sd),
-        ]
-    )
+    with np.errstate(divide="ignore", invalid="ignore"):  # of coordinates that noise has not reached yet
+        by_moments = _between_normals((mean - law.mean) / unit, sd / unit)
+        D = np.stack([_from_normal((theta - law.mean) / unit), by_moments, _from_normal((theta - mean) / sd)])
     noise = 1 / (2 * np.sqrt(len(theta)))  # standard error of an empirical distribution function, at most
     known = law.error + curve.attrs["rounding"]
     band = np.array([noise, 0, noise]) * np.sqrt(2 * np.log(2 * len(size) / (1 - level))) + [0, known, 0]
@@ -297,8 +295,7 @@ def _between_normals(m: Floats, s: Floats) -> Floats:
     """
     a, c = s**2 - 1, -(m**2) - 2 * s**2 * np.log(s)
     q = -(m + np.copysign(np.sqrt(np.maximum(m**2 - a * c, 0)), m))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        x = np.nan_to_num(np.stack([q / a, c / q]))  # a root at infinity, where distributions agree, and equal laws
+    x = np.nan_to_num(np.stack([q / a, c / q]))  # a root at infinity, where distributions agree, and equal laws
     return np.asarray(np.abs(ndtr((x - m) / s) - ndtr(x)).max((0, 2)))
 
 
