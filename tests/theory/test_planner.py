@@ -363,3 +363,38 @@ def test_a_start_so_far_away_that_its_square_is_no_number_is_refused(far):
     ):
         with pytest.raises(ArgumentError, match=r"theta_0 must be within 1e\+150 of theta_star"):
             call()
+
+
+def test_accuracy_that_lasts_from_a_later_round_on_is_not_taken_for_the_fewest_rounds():
+    """Three rounds reach it, are above it up to the sixth, and last where the goal is a little stricter."""
+    p = fl.problems.garnet(agents=4, states=6, features=3, seed=0)
+    plans = [fl.plan(p, 0.1, max_samples=cap) for cap in (None, 42_000)]
+    assert [plan.rounds for plan in plans] == [3, 3]
+    assert all(plan.later <= 0.1 for plan in plans)
+
+
+@pytest.mark.parametrize("m", [
+    fl.Dropouts(0.1, 1, (0.5, 0, 0, 0.2), length_factors=(1 / 3, 1, 1, 1)),
+    fl.FedNova(0.1, 1, length_factors=(1 / 4, 1, 1, 1 / 4)),
+    longer(fl.UnequalWork(0.1, 1, length_factors=(1 / 4, 1, 1, 1 / 4))),
+], ids=repr)  # fmt: skip
+def test_budgets_hold_where_agents_have_lengths_of_their_own_and_drop_out(m):
+    p = fl.problems.garnet(agents=4, states=6, features=2, seed=2)
+    for target in ({"rounds": 3, "max_samples": 300}, {"rounds": 30, "max_samples": 41}, {"samples": 40}):
+        plan = fl.plan(p, method=m, **target)
+        most = max(target.values())
+        assert (0.9 * most if plan.algorithm.local_steps > 1 or "samples" in target else 0) <= plan.samples <= most
+        curve = fl.theory.exact(p, plan.algorithm, plan.rounds, record=[plan.rounds])
+        assert abs(float(curve["samples"][0]) - plan.samples) <= 0.5  # whole ones are planned
+        assert int(curve["bytes"][0]) == plan.bytes
+    assert fl.plan(p, 0.3, method=m, max_samples=60.0).samples <= 60
+
+
+def test_a_server_with_a_memory_is_planned_on_the_joint_law():
+    p = fl.problems.garnet(agents=4, states=6, features=2, seed=2)
+    plan = fl.plan(p, 0.3, method=fl.Momentum(0.1, 1, 0.5))
+    curve = fl.theory.exact(p, plan.algorithm, 2 * plan.rounds)
+    assert float(curve["mse"][plan.rounds]) == pytest.approx(plan.rmse**2, rel=1e-9)
+    assert float(curve["mse"][plan.rounds :].max()) <= 0.09
+    before = fl.theory.exact(p, plan.algorithm, plan.rounds, record=[plan.rounds - 1])
+    assert float(before["mse"][0]) > 0.09

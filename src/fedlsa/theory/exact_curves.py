@@ -234,7 +234,7 @@ def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.in
     return {
         "communications": (("rounds",), recorded.copy(), {"description": "server averages up to this round"}),
         "samples": (("rounds",), samples, {"long_name": "samples per agent", "description": text}),
-        "bytes": (("rounds",), recorded * round(float(answers.sum()) * size), {"description": sent}),
+        "bytes": (("rounds",), np.rint(recorded * (answers.sum() * size)).astype(np.int64), {"description": sent}),
     }
 
 

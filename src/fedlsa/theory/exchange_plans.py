@@ -115,8 +115,7 @@ class ExchangeSearch(Search):
     def __init__(self, problem: Problem | Moments, method: Method, start: Floats) -> None:
         super().__init__(problem, method, start)
         self.exact, self.limits = ExchangeErrors(problem, self.exact.groups, method, start), True
-        a, N = with_steps(method, 0.1, 1), self.exact.m.n_agents
-        self.factor *= float(a.round_costs(N, self.exact.m.dim)[0].mean())
+        a = with_steps(method, 0.1, 1)
         self.name, self.doublings, self._hopeless = a.name, 0, set[tuple[float, int]]()
         size = rounds_at(a, self.exact.agents)(0).size
         if size > tuning.PLANNED_NUMBERS:
@@ -171,6 +170,11 @@ class ExchangeSearch(Search):
             return self.for_accuracy(target, least, 2 * most)
         if best is None:
             raise ArgumentError(f"max_samples must allow {self.name} to reach epsilon; got {most}, which do not")
+        few = math.inf
+        while 1 < best[0] < few:  # whether a round fewer, as long as there may be, is enough
+            few, H = best[0], most // (best[0] - 1)
+            for quarters in range(4, 4 + 4 * math.ceil(high)):
+                tried(H, quarters / 4)
         for width in (1 / 2, 1 / 4, 1 / 8):
             _, H, eta = best
             for h in dict.fromkeys(max(1, round(H * 2.0**shift)) for shift in (0.0, -width, width)):

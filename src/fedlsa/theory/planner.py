@@ -133,14 +133,20 @@ def plan(
         return replace(found, start=problem.start_label(theta_0))
     m = moments(problem)
     start = start_error(m, theta_0)
-    search = (ExchangeSearch if declared(with_steps(wanted, 0.1, 1)) else Search)(problem, wanted, start)
+    a = with_steps(wanted, 0.1, 1)
+    kept = len(a.server()[1])  # of a server that remembers nothing, and of agents, the other search knows means
+    quick = kept > 1 and (kept + m.n_agents) * m.dim <= tuning.PLANNED_NUMBERS
+    search = (ExchangeSearch if declared(a) or quick else Search)(problem, wanted, start)
     if epsilon is not None:
         return replace(_plan_that_lasts(problem, search, epsilon, cap), start=m.start_label(theta_0))
     if samples is not None:  # more local steps save communications, not observations
-        rounds, cap = int(samples), samples
+        rounds, cap = int(samples / _received(m, with_steps(wanted, 0.1, 1))), samples
     assert rounds is not None
     assert cap is not None
-    eta, H = search.smallest_error(max(1, int(cap / search.factor) // rounds), rounds)
+    H = max(1, int(cap / search.factor) // rounds)
+    while H > 1 and rounds * _received(m, with_steps(wanted, 0.1, H)) > cap:  # lengths of agents are rounded
+        H -= 1
+    eta, H = search.smallest_error(H, rounds)
     found = _by_exact_errors(problem, with_steps(wanted, eta, H), rounds, search.exact.follow(eta, H, rounds))
     return replace(found, start=m.start_label(theta_0))
 
@@ -159,7 +165,7 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     start = start_error(m, theta_0)
     search = Search(problem, FedLSA, start)
     T, eta = search.fewest_samples(target)
-    T, errors = _since(search, eta, 1, T, target)
+    T, errors = _since(search, eta, 1, T, target, search.exact.follow(eta, 1, T, target))
     if errors.since is None:
         raise ArgumentError(f"epsilon must be one that lasts once it is reached; got {epsilon:g}, and later more")
     return replace(_by_exact_errors(problem, FedLSA(eta, 1), T, errors), start=m.start_label(theta_0))
@@ -188,38 +194,64 @@ def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
 
 
 def _plan_that_lasts(problem: Problem | Moments, search: Search, epsilon: float, cap: float | None) -> Plan:
-    """A plan whose accuracy lasts: those of the search are held to the exact curve until one does."""
+    """The plan of fewest rounds whose accuracy lasts: those of the search are held to the exact curve until one does.
+
+    Where the error of one exceeds the target for a while, a stricter goal may last from an earlier round on.
+    """
     goal = target = epsilon**2
     least, most = search.observations(epsilon, cap)
+    best: Plan | None = None
     for _ in range(tuning.PLAN_ATTEMPTS):
-        eta, H, T = search.for_accuracy(goal, least, most)
-        T, errors = _since(search, eta, H, T, target, most // H)
-        if errors.since == T:
-            return _by_exact_errors(problem, with_steps(search.method, eta, H), T, errors)
+        try:
+            eta, H, T = search.for_accuracy(goal, least, most)
+        except ArgumentError:  # so few observations are not enough for that goal
+            if best is None:
+                raise
+            break
+        if best is not None and best.rounds <= T:
+            break
+        errors = search.exact.follow(eta, H, T, target)
+        since, lasting = _since(search, eta, H, T, target, errors, most // H)
+        spent = since * _received(problem, with_steps(search.method, eta, H))
+        if cap is not None and spent > cap:  # lengths of agents are rounded
+            most = int(most * cap / spent)
+            continue
+        if lasting.since == since and (best is None or since < best.rounds):
+            best = _by_exact_errors(problem, with_steps(search.method, eta, H), since, lasting)
+        if lasting.since == T:
+            break
         if search.limits or search.scout is not search.exact:
             goal *= min(max(0.98 * target / errors.worst, 0.25), 0.98)
         search.limits = True
-    raise ArgumentError(
-        f"max_samples must allow {search.name} to reach an accuracy that lasts; {most} observations were tried, for "
-        f"epsilon = {epsilon:g}; got {most}"
-    )
+    if best is None:
+        raise ArgumentError(
+            f"max_samples must allow {search.name} to reach an accuracy that lasts; {most} observations were tried, "
+            f"for epsilon = {epsilon:g}; got {most}"
+        )
+    return best
 
 
 def _since(
-    search: Search, eta: float, H: int, T: int, target: float, latest: float = math.inf
+    search: Search, eta: float, H: int, T: int, target: float, errors: LaterErrors, latest: float = math.inf
 ) -> tuple[int, LaterErrors]:
-    """The round, T or a little later, since when a target holds, and the errors from there on; T if there is none."""
-    errors = search.exact.follow(eta, H, T, target)
+    """The round, T or a little later, since when a target holds, and the errors from there on; T if there is none.
+
+    errors : from T on
+    """
     if errors.since is None or not T < errors.since <= latest:
         return T, errors
     return errors.since, search.exact.follow(eta, H, errors.since, target)
 
 
 def _by_exact_errors(problem: Problem | Moments, a: Algorithm, T: int, errors: LaterErrors) -> Plan:
-    _, steps, _ = a.of_agents(np.ones(1), np.array([a.mean_steps]), 1, problem.n_agents)
     rmse, later = math.sqrt(errors.error), math.sqrt(errors.worst)
-    answers, _ = a.round_costs(problem.n_agents, problem.dim)
-    return _priced(problem, a, T, float(round(T * float(np.mean(steps * answers)))), rmse, later, "exact moments")
+    return _priced(problem, a, T, float(round(T * _received(problem, a))), rmse, later, "exact moments")
+
+
+def _received(of: Problem | Moments, a: Algorithm) -> float:
+    """The observations of an agent in a round, in the mean."""
+    _, steps, _ = a.of_agents(np.ones(1), np.array([a.mean_steps]), 1, of.n_agents)
+    return float(np.mean(steps * a.round_costs(of.n_agents, of.dim)[0]))
 
 
 def _by_theorem(

@@ -231,7 +231,7 @@ class Search:
     Step sizes are edge 2^-x. Of many different agents it is those of a similar problem with few.
 
     exact : errors of the problem itself; scout : those of the problem that is searched
-    factor : observations of an agent in each local step, more or less than 1 where agents have lengths of their own
+    factor : observations of an agent in each local step; not 1 where agents have lengths of their own, or drop out
     limits : whether errors of methods with control variates are those in the limit too
     """
 
@@ -240,7 +240,7 @@ class Search:
         a = with_steps(method, 0.1, 1)
         groups = groups_of(problem, a)
         m, factors = groups.moments, a.agent_factors(groups.moments.n_agents)
-        self.factor = 1.0 if factors is None else float(np.mean(factors[1]))
+        self.factor = float(np.mean(a.round_costs(m.n_agents, m.dim)[0] * (1.0 if factors is None else factors[1])))
         self.exact = self.scout = MethodErrors(groups, method, start)
         if factors is None and len(m.table) > tuning.SEARCHED_GROUPS and not m.noiseless:
             self.scout = MethodErrors(groups_of(merged(m, tuning.SEARCHED_GROUPS), a), method, start)
