@@ -98,17 +98,17 @@ def is_sequence(value: object) -> bool:
     return not isinstance(value, (str, bytes)) and bool(np.iterable(value))
 
 
-def entries(name: str, value: Any, rule: str, at_most: int = MOST_ENTRIES) -> list[Any]:
+def entries(name: str, value: Any, rule: str) -> list[Any]:
     """The entries of any iterable but text, as a list; one that is too long, or that never ends, is refused early."""
     if not is_sequence(value):
         raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
     try:
-        endless = hasattr(value, "__len__") and len(value) > at_most
+        endless = hasattr(value, "__len__") and len(value) > MOST_ENTRIES
     except OverflowError:  # a range beyond every index
         endless = True
-    out = [] if endless else list(islice(value, at_most + 1))
-    if endless or len(out) > at_most:
-        raise ArgumentError(f"{name} must be {rule}, with at most {at_most:,} entries; got more, {show(value)}")
+    out = [] if endless else list(islice(value, MOST_ENTRIES + 1))
+    if endless or len(out) > MOST_ENTRIES:
+        raise ArgumentError(f"{name} must be {rule}, with at most {MOST_ENTRIES:,} entries; got more, {show(value)}")
     return out
 
 

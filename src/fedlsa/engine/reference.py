@@ -227,18 +227,17 @@ def serve(
     weights: Floats,
     gain: float | Floats,
     scale: float = 1.0,
-    average: Callable[[Floats, Floats], Floats] = np.matmul,
 ) -> Iterate:
     """The server's part of round t = 1, 2, ...: average, control variates, server step, projection, running mean.
 
     change : (N, d), theta_hat_c - theta, and 0 for agents that did not take part
     weights : (N,), of the average; scale : N / m where m of N took part (algorithms/methods.py says why)
-    gain : of the correction, one for all agents or (N,); average : of (weights, change), by default the weighted sum
+    gain : of the correction, one for all agents or (N,)
     """
-    moved = average(weights, change)
+    moved = weights @ change
     if np.ndim(gain):
         pulled = np.reshape(gain, (-1, 1)) * change
-        xi = now.xi + (average(weights, pulled) - pulled)
+        xi = now.xi + (weights @ pulled - pulled)
     else:
         xi = now.xi + gain * (moved - change)  # keeps sum_c w_c xi_c = 0
     server, share = map(np.array, algorithm.server())

@@ -39,9 +39,7 @@ SAYS = ", which is to say what site a row is of"
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # what a folder is called whose rows have no value
 
 
-def open_tables(
-    sites: Any, task: Task, site: str | None = None, decimal: str | None = None, argument: str = "sites"
-) -> list[DataTable]:
+def open_tables(sites: Any, task: Task, site: str | None = None, decimal: str | None = None) -> list[DataTable]:
     """Tables of whatever `fl.fit` takes; site : the column that says which site a row is of.
 
     decimal : the mark of CSV files, by default as their numbers show it
@@ -58,25 +56,25 @@ def open_tables(
     if isinstance(sites, Mapping) and sites and all(_is_entry(entry) for entry in sites.values()):
         if site is not None:
             raise ArgumentError(f"site must not be given for a mapping, whose keys name the sites; got {site!r}")
-        named = [(name_of(name), entry, f"{argument}[{name!r}]") for name, entry in sites.items()]
+        named = [(name_of(name), entry, f"sites[{name!r}]") for name, entry in sites.items()]
         return [open_table(name, entry, task, given, decimal) for name, entry, given in named]
     if site is not None and has_names(sites):
         return [split_by_column(from_columns(TABLE, sites), site)]
-    if is_path and (site is not None or os.path.isdir(checks.path(argument, sites))):
+    if is_path and (site is not None or os.path.isdir(checks.path("sites", sites))):
         sites = [sites]
     elif is_path or has_names(sites):
         rule = f"sites must come with site=... where {'one file' if is_path else 'one table'} holds all of them"
         raise ArgumentTypeError(f"{rule}: the column that says which site a row is of; got {checks.show(sites)}")
     if not checks.is_sequence(sites) or hasattr(sites, "columns"):
         raise ArgumentTypeError(f"{RULE}; got {checks.show(sites)}")
-    entries = checks.entries(argument, sites, RULE.removeprefix("sites must be "))
+    entries = checks.entries("sites", sites, RULE.removeprefix("sites must be "))
     if not entries:
         raise ArgumentError(f"{RULE}; got none")
     if site is None:
-        return [open_table(name, entry, task, given, decimal) for name, entry, given in _named(entries, argument)]
+        return [open_table(name, entry, task, given, decimal) for name, entry, given in _named(entries)]
     if not all(isinstance(path, (str, os.PathLike)) for path in entries):
         raise ArgumentError(f"site must be given for one table, for files or for a folder; got {checks.show(entries)}")
-    return [_open_split([(name, path) for name, path, _ in _named(entries, argument)], site, decimal)]
+    return [_open_split([(name, path) for name, path, _ in _named(entries)], site, decimal)]
 
 
 def open_table(name: str, entry: Any, task: Task, argument: str, decimal: str | None = None) -> DataTable:
@@ -107,7 +105,7 @@ def _is_entry(value: Any) -> bool:
     return has_names(first) or (hasattr(first, "__len__") and not isinstance(first, (str, bytes)))
 
 
-def _named(entries: Sequence[Any], argument: str) -> list[tuple[str, Any, str]]:
+def _named(entries: Sequence[Any]) -> list[tuple[str, Any, str]]:
     """Entries with their names, and how errors call them; a folder is all the files in it.
 
     Files have their names where they are unique, else their paths; others the name of their pair (name, table), as
@@ -115,7 +113,7 @@ def _named(entries: Sequence[Any], argument: str) -> list[tuple[str, Any, str]]:
     """
     out: list[tuple[str, Any, str]] = []
     for c, entry in enumerate(entries):
-        given, pair = f"{argument}[{c}]", isinstance(entry, (tuple, list)) and len(entry) == 2
+        given, pair = f"sites[{c}]", isinstance(entry, (tuple, list)) and len(entry) == 2
         if isinstance(entry, str) and is_log(entry):
             out.append((entry, entry, given))
         elif isinstance(entry, (str, os.PathLike)):

@@ -74,11 +74,11 @@ def _flock(file: IO[str], *, exclusive: bool) -> bool:
     return True
 
 
-def until_ended(each_time: Callable[[], None], seconds: float = 0.5) -> None:
-    """Wait for Ctrl-C, SIGTERM or SIGHUP; each_time : called every so many seconds meanwhile."""
+def until_ended(each_time: Callable[[], None]) -> None:
+    """Wait for Ctrl-C, SIGTERM or SIGHUP; each_time : called twice a second meanwhile."""
     with suppress(KeyboardInterrupt), interrupted_by_signals():
         while True:
-            time.sleep(seconds)
+            time.sleep(0.5)
             each_time()
 
 
@@ -147,7 +147,7 @@ class Child:
         return self.process.wait()
 
 
-def free_port(host: str = "127.0.0.1") -> int:
+def free_port() -> int:
     """A port of loopback that nobody listens on now, and that no system gives away by itself before it is used.
 
     A port that was asked of the system could be given to anybody's connection in the meantime, or while a process
@@ -155,9 +155,9 @@ def free_port(host: str = "127.0.0.1") -> int:
     """
     for port in secrets.SystemRandom().sample(OWN_PORTS, 100):
         with socket.socket() as s, suppress(OSError):
-            s.bind((host, port))
+            s.bind(("127.0.0.1", port))
             return port
-    raise NetworkError(f"no port of {host} is free: 100 of {OWN_PORTS[0]} to {OWN_PORTS[-1]} were tried")
+    raise NetworkError(f"no port of 127.0.0.1 is free: 100 of {OWN_PORTS[0]} to {OWN_PORTS[-1]} were tried")
 
 
 def give_memory_back() -> None:
