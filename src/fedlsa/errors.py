@@ -86,7 +86,7 @@ class DivergenceWarning(FedLSAWarning):
 
 
 class TheoryWarning(FedLSAWarning):
-    """A setting lies outside the conditions of the paper's theorems; the run goes on."""
+    """A setting lies outside the conditions of theorems, or of exact moments; the run goes on."""
 
 
 def warn(text: str, kind: type[FedLSAWarning] = FedLSAWarning) -> None:

@@ -1,6 +1,7 @@
 """Exact moments of exchanges: held to the enumeration of all that can happen, to quick routes, to sums over time."""
 
 import itertools
+import warnings
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -442,6 +443,23 @@ def test_what_rounds_keep_holds_on_to_rounding_and_curves_say_so():
         found.append(fl.theory.exact(p, a, rounds=60, theta_0=p.theta_star, record=[60]))
     off = abs(float(found[1]["mse"][0] / found[0]["mse"][0]) - 1)
     assert off <= found[0].attrs["rounding"] + found[1].attrs["rounding"] < 0.05
+
+
+def test_messages_beyond_the_radius_of_rounding_are_a_warning():
+    p, said = tiny(), r"radius of Rounding\(bits_each=8, radius=0.1\) must be at least twice .* of a message"
+    far, near = (fl.Compressed(0.2, 3, fl.Rounding(8, radius)) for radius in (0.1, 10.0))
+    theta_0 = p.theta_star + 10
+    for ask in (
+        lambda a: fl.theory.exact(p, a, rounds=3, theta_0=theta_0),
+        lambda a: fl.theory.stationary(p, a),
+        lambda a: fl.plan(p, rounds=2, max_samples=8, method=a, theta_0=theta_0),
+    ):
+        with pytest.warns(fl.errors.TheoryWarning, match=said):
+            ask(far)
+    with warnings.catch_warnings(record=True) as given:
+        fl.theory.exact(p, near, rounds=3)
+        fl.plan(p, rounds=2, max_samples=8, method=near)
+    assert not given
 
 
 def test_own_coordinates_are_not_sent_and_not_counted():

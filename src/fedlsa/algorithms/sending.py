@@ -32,6 +32,11 @@ class Sending(Checked):
 
     kind: ClassVar[int] = 0
 
+    @property
+    def reach(self) -> float:
+        """The largest number that is not cut off."""
+        return math.inf
+
     def law(self, dim: int) -> Law:
         """The law of what arrives of dim numbers; messages that are not linear have none."""
         raise ArgumentError(
@@ -97,7 +102,7 @@ class Rounding(Sending):
 
     Agent and server share the seed of the dither, uniform over a step, which is added before and taken away after
     rounding: the error is then uniform over a step, whatever is sent, and theory exact, as long as no number of a
-    message, with its dither, lies beyond the radius. Beyond it numbers are cut off.
+    message, with its dither, lies beyond the radius. Beyond it numbers are cut off; theory warns where many are.
 
     bits_each : of each number, at least 1 and at most 32
     radius : above the largest number of a message, above 0
@@ -112,6 +117,10 @@ class Rounding(Sending):
     radius: float = number(above=0)
     dither: bool = True
     kind = 2
+
+    @property
+    def reach(self) -> float:
+        return self.radius
 
     @property
     def step(self) -> float:

@@ -20,7 +20,7 @@ from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from . import tuning
 from .exchange_rounds import ExchangeRound, each_agent
-from .joint_laws import Moved, joint_limit, rounds_at
+from .joint_laws import Moved, joint_limit, rounds_at, warn_of_cuts
 from .problem_moments import Moments
 from .rounds import Groups
 from .search import Method, MethodErrors, Search, with_steps
@@ -94,6 +94,7 @@ class ExchangeErrors(MethodErrors):
     def _curve(self, eta: float, H: int, rounds: NDArray[np.int64], limit: bool) -> Floats:
         each = dict(zip(range(1, int(rounds[-1]) + 1), self.each_round(eta, H), strict=False))
         found, end = [each[t] for t in rounds.tolist()], 0.0
+        warn_of_cuts(self.round_of(eta, H))
         if limit:
             try:
                 with np.errstate(all="ignore"):

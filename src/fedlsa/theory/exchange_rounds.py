@@ -102,7 +102,10 @@ class ExchangeRound:
     """A round on the mean and the covariance of the state, n = (k + N l) d numbers: the server's, then each agent's.
 
     own : what an agent remembers; control variates that no round changes are not among it
+    largest : the largest root mean square so far of a number of a message
     """
+
+    largest = 0.0
 
     def __init__(self, agents: Groups, exchange: Exchange, eta: Floats, steps: Any, participants: int) -> None:
         m, N, d = agents.moments, len(agents.x), agents.moments.dim
@@ -335,6 +338,7 @@ class ExchangeRound:
         for i, message in enumerate(self.messages):
             w, noise = message[..., : self.seen], message[..., self.seen : self.seen + drawn]
             sent = _squares(w, seen) + noise @ z @ noise.swapaxes(1, 2)
+            self.largest = max(self.largest, float(np.einsum("cii->ci", sent).max()) ** 0.5 if whole else 0.0)
             part = slice(drawn + i * d, drawn + (1 + i) * d)
             out[:, part, part] = (self.law.second - self.law.mean**2) * sent + added * np.eye(d)
         return self.private @ out @ self.private.swapaxes(1, 2)

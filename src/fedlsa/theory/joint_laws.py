@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..algorithms import Algorithm, method
 from ..checks import Floats
-from ..errors import ArgumentError, PrecisionError
+from ..errors import ArgumentError, PrecisionError, TheoryWarning, warn
 from ..problems import Problem
 from ..sampling import IID, Sampling
 from ..value_objects import Displayed, ReadOnly
@@ -61,6 +61,14 @@ def rounds_at(a: Algorithm, agents: Groups, upload_noise: float = 0.0) -> Callab
         return ExchangeRound(agents, exchange, etas, steps, a.taking_part(len(agents.x)))
 
     return lambda t: of(float(a.eta(np.array([t]))[0]))
+
+
+def warn_of_cuts(step: ExchangeRound) -> None:
+    """Say where messages reach so far that many of their numbers are cut off, which theory does not know."""
+    send = step.exchange.send
+    if step.largest > send.reach / 2:
+        rule = f"radius of {send!r} must be at least twice the root mean square of every number of a message"
+        warn(f"{rule}, or those that are cut off make exact moments wrong; got {step.largest:.3g}", TheoryWarning)
 
 
 def joint_round(problem: Problem | Moments, a: Algorithm) -> ExchangeRound:
@@ -120,6 +128,7 @@ def joint_curve(
     mean, covariance, drifted, peak = at_rounds(
         states(), at, lambda now: (now[0].average, now[0].own, now[1], np.array(now[2]))
     )
+    warn_of_cuts(first)
     return mean, covariance, drifted, peak
 
 
@@ -217,6 +226,9 @@ def joint_limit(step: ExchangeRound, u: Floats) -> JointLimit:
     if error > tuning.MAX_LIMIT_ERROR:
         rule = f"the limit of second moments must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
         raise PrecisionError(f"{rule}; got an error of {error:.1e} on the joint law of {n} numbers")
+    if np.isfinite(step.exchange.send.reach):
+        step.added(found.reshape(n, n), mean)
+        warn_of_cuts(step)
     return JointLimit(moved, mean, found.reshape(n, n), error)
 
 
