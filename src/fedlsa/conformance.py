@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import checks, problems, results, theory
-from .algorithms import SCAFFLSA, Algorithm, PowerStep, method, method_class
+from .algorithms import SCAFFLSA, Algorithm, PowerLength, PowerStep, method, method_class
 from .engine import resume, simulate
 from .engine.hooks import check_draws, compiled_draw, draw_pass
 from .errors import ArgumentError
@@ -131,6 +131,8 @@ class Checks:
         """So it does with all options: call super().__post_init__(), take eta as an argument."""
         eta = PowerStep(float(self.method.eta(np.zeros(1, np.int64))[0]), 0.3)
         a = replace(self.method, step_size=eta, projection=1.0, average_after=3)
+        if not a.random_lengths and a.length and not a.grows:
+            a = replace(a, **{a.length: PowerLength(max(1, round(a.mean_steps)), 0.4)})
         with contextlib.suppress(ArgumentError):  # some methods say in another way who takes part
             a = replace(a, participation=None, participants=min(2, self.problem.n_agents))
         return replace(self, method=a).engines()

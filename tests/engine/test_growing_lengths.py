@@ -1,6 +1,7 @@
 """Rounds that grow longer: every engine runs them, exact theory follows them, and all that needs one length refuses."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fedlsa.results import recipe
 P = fl.problems.garnet(agents=4, states=6, features=3, seed=1)
 GROWING = fl.PowerLength(2, 0.7)  # 2, 4, 5, 6, 7, 8
 KINDS = [fl.FedLSA, fl.SCAFFLSA]
+OWN = partial(fl.UnequalWork, length_factors=(1, 1.5, 2, 1.2), step_factors=(1, 2, 0.5, 1))
 
 
 def test_lengths_are_powers_rounded_up():
@@ -30,7 +32,7 @@ def test_lengths_are_powers_rounded_up():
 
 
 @pytest.mark.parametrize("sampling", [fl.IID(), fl.Markov(thin=2)], ids=repr)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, OWN])
 def test_engines_agree_and_a_run_goes_on_where_it_stopped(kind, sampling):
     for options in ({}, {"participants": 2}):
         a = kind(fl.PowerStep(0.5, 0.4), GROWING, **options)
@@ -39,7 +41,7 @@ def test_engines_agree_and_a_run_goes_on_where_it_stopped(kind, sampling):
         slow = fl.simulate(P, a, **given, engine="reference")
         np.testing.assert_allclose(cpu["theta"], slow["theta"], rtol=0, atol=1e-11)
         np.testing.assert_allclose(cpu["samples"], slow["samples"])
-        if not options:
+        if not options and kind in KINDS:
             assert cpu["samples"][0].values.tolist() == [0, 2, 6, 11, 17, 24, 32]
         half = fl.simulate(P, a, **{**given, "rounds": 3}, keep=("theta", "state"))
         np.testing.assert_array_equal(fl.resume(half, 6, problem=P)["theta"][:, -1], cpu["theta"][:, -1])
@@ -61,6 +63,7 @@ def test_a_length_that_does_not_grow_is_that_number():
         lambda eta, H: fl.SCAFFLSA(eta, H),
         lambda eta, H: fl.SCAFFLSA(fl.PowerStep(eta, 0.5), H),
         lambda eta, H: fl.FedLSA(fl.PowerStep(eta, 0.5), H, participants=1),
+        lambda eta, H: fl.SCAFFLSA(eta, H, average_after=1),
     ],
 )
 def test_exact_moments_are_those_of_the_twin(name, make):

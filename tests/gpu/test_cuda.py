@@ -69,6 +69,7 @@ CASES = {
     "own steps": (lambda: garnet(weights=WEIGHTS), OwnStepsSCAFFLSA(0.1, 4), {"xi_0": True}),
     "own steps, trajectories": (garnet, OwnStepsSCAFFLSA(0.1, 4, participants=3), {"sampling": fl.Markov(thin=2)}),
     "own steps, two threads per agent": (lambda: regression(10), OwnStepsFedLSA(0.02, 3), {"dtype": "float32"}),
+    "own steps, rounds that grow": (garnet, OwnStepsSCAFFLSA(0.1, fl.PowerLength(2, 0.7), participants=3), {}),
     "own steps, dense": (lambda: dense(9), OwnStepsSCAFFLSA(0.02, 2), {}),
 }  # fmt: skip
 

@@ -198,7 +198,7 @@ class CpuTask:
         self.plan = plan = self.next_rounds(rounds)
         lengths = plan.observations
         if differ:
-            self.struct.put(own_lengths=lengths[0].astype(np.uint32))
+            self.struct.put(own_lengths=lengths.astype(np.uint32))
             lengths = lengths.max(1)
         self.struct.put(
             first=plan.first,

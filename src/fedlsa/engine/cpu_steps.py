@@ -227,7 +227,9 @@ def random_draws(moves: bool, differ: bool) -> Any:
                 store(state, SLOT * n + q, slot)
                 store(state, ROW * n + q, slot)
             for lane in range(q, q + GROUP if differ else q):
-                count_here = max(0, min(count, int64(task.own_lengths[int64(state[AGENT * n + lane])]) - done))
+                count_here = max(
+                    0, min(count, int64(task.own_lengths[t * task.agents + int64(state[AGENT * n + lane])]) - done)
+                )
                 last = 4 * int64(state[BLOCK * n + lane]) + int64(state[OFFSET * n + lane]) - count + count_here
                 state[BLOCK * n + lane], state[OFFSET * n + lane] = last >> 2, last & 3
                 if moves and count_here > 0:
@@ -252,7 +254,9 @@ def log_draws(differ: bool, ordered: bool = False) -> Any:
             first = 4 * int64(state[BLOCK * n + q]) + int64(state[OFFSET * n + q])
             end = first + count
             if differ:
-                end = first + max(0, min(count, int64(task.own_lengths[int64(state[AGENT * n + q])]) - done))
+                end = first + max(
+                    0, min(count, int64(task.own_lengths[t * task.agents + int64(state[AGENT * n + q])]) - done)
+                )
             state[BLOCK * n + q], state[OFFSET * n + q] = end >> 2, end & 3
             k = first % length
             at = q if task.ahead else q - g0 * GROUP
@@ -355,7 +359,7 @@ def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bo
             if differ:
                 c = int64(task.draw_state[AGENT * chains + q])
                 eta, gain = task.step_sizes[t * task.agents + c], task.gains[t * task.agents + c]
-                left = max(0, min(count, int64(task.own_lengths[c]) - done))
+                left = max(0, min(count, int64(task.own_lengths[t * task.agents + c]) - done))
             for j in range(0, D, piece):
                 if done == 0:
                     store(hat, here + j, convert(load(task.theta, s + j, piece), real))

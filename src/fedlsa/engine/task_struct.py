@@ -204,7 +204,7 @@ FIELDS = {
     "step_sizes": (REAL,),  # (T,), or (T, N) where agents differ
     "gains": (float64,),
     "taking_part": (int64,),  # (T, m)
-    "own_lengths": (uint32,),  # (N,): observations of a round, where agents differ
+    "own_lengths": (uint32,),  # (T, N): observations of a round, where agents differ
     # observations
     "observe": int64,  # address of the function of a stream, engine/hooks.py
     "draw_state": (uint32,),  # (WORDS, P): what each chain needs to draw

@@ -53,14 +53,14 @@ def joint(algorithm: Algorithm, agents: int) -> bool:
 
 
 def rounds_at(a: Algorithm, agents: Groups, upload_noise: float = 0.0) -> Callable[[int], ExchangeRound]:
-    """The round t = 0, 1, ... of a method, the same object as long as its step size is the same."""
+    """The round t = 0, 1, ... of a method, the same object as long as its step size and length are the same."""
 
     @lru_cache(maxsize=1)
-    def of(eta: float) -> ExchangeRound:
+    def of(eta: float, a: Algorithm) -> ExchangeRound:
         exchange, etas, steps = exchange_of(a, eta, agents.moments, upload_noise)
         return ExchangeRound(agents, exchange, etas, steps, a.taking_part(len(agents.x)))
 
-    return lambda t: of(float(a.eta(np.array([t]))[0]))
+    return lambda t: of(float(a.eta(np.array([t]))[0]), a.in_round(t) if a.grows else a)
 
 
 def warn_of_cuts(step: ExchangeRound) -> None:

@@ -156,6 +156,8 @@ class Group:
         for b in np.flatnonzero(self.blocks["varying"]):
             plan = self.next_rounds(int(b), rounds)
             self.blocks["schedule"][b], self.blocks["part"][b] = at, part
+            if kind.differ:  # threads go as many steps as the longest round of anyone has
+                self.blocks["observations"][b] = plan.observations.max(initial=1)
             plans.append(plan)
             at, part = at + plan.gains.size, part + plan.participants.size
         kinds = {"observations": np.int64, "step_sizes": kind.dtype, "gains": np.float64, "participants": np.int64}
