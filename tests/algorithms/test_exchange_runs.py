@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from test_exchange_methods import CORRECTED, ETA, SOME, UNCORRECTED, H, P, limit, make_problem
+from tiers import mostly_long
 
 import fedlsa as fl
 from fedlsa.algorithms.sending import Exactly
@@ -36,6 +37,27 @@ def test_in_a_trivial_setting_a_method_is_scafflsa_or_fedlsa(name, corrected):
     np.testing.assert_allclose(runs[0]["theta"].values, runs[1]["theta"].values, rtol=0, atol=1e-11)
     if name != "scaffold 2":  # its xi_c is c_c, that of SCAFFLSA c_c - c
         np.testing.assert_allclose(runs[0]["xi"].values, runs[1]["xi"].values, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("name", "corrected"), [(n, c) for n in TRIVIAL for c in (True, False) if c or n != "scaffold 2"]
+)
+def test_so_it_is_in_theory_where_rounds_grow(name, corrected):
+    make, options = TRIVIAL[name]
+    growing = {"local_steps": fl.PowerLength(2, 0.7), "step_size": fl.PowerStep(ETA, 0.3), **options}
+    methods = replace(make(corrected), **growing), (fl.SCAFFLSA if corrected else fl.FedLSA)(ETA, H)
+    found, known = (fl.theory.exact(P, replace(m, **growing), 6) for m in methods)
+    for part in ("mean", "covariance", "samples"):
+        np.testing.assert_allclose(found[part], known[part], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", mostly_long([fl.SVRG, fl.SAGA, fl.GradientTracking, fl.FedLin, fl.Delayed], [fl.SAGA]))
+def test_exact_curves_of_rounds_that_grow_are_those_of_two_thousand_seeds(kind):
+    method = kind(ETA, fl.PowerLength(2, 0.7))
+    run, exact = fl.simulate(P, method, 10, 2000, record=[5, 10]), fl.theory.exact(P, method, 10, record=[5, 10])
+    for seen, known in ((run["squared_error"], exact["mse"]), (run["theta"], exact["mean"])):
+        error = seen.std("seed", ddof=1) / 2000**0.5
+        assert (np.abs(seen.mean("seed").values - known.values) <= 4.5 * error.values).all()
 
 
 def test_a_buffer_for_all_is_a_delay_of_one_round():

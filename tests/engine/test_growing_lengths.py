@@ -113,6 +113,7 @@ def test_what_needs_one_length_refuses_by_name():
     a, power = fl.FedLSA(0.1, GROWING), "local_steps"
     for call in (
         lambda: fl.theory.stationary(P, a),
+        lambda: fl.theory.stationary(P, fl.Scaffold(0.1, GROWING), joint=True),
         lambda: fl.theory.radius(P, fl.SCAFFLSA(0.1, GROWING)),
         lambda: fl.theory.stability_limit(P, a),
         lambda: fl.theory.bound(P, a, 10),

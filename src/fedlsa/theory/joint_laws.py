@@ -38,7 +38,7 @@ def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
     algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
     eta = float(algorithm.eta(np.zeros(1, np.int64))[0])
     if declared(algorithm):
-        exchange_of(algorithm, eta, m)[0].send.law(m.dim)
+        exchange_of(algorithm.in_round(0), eta, m)[0].send.law(m.dim)
     else:
         algorithm.in_round(0).stages(eta, m.n_agents)
     return algorithm
@@ -72,7 +72,8 @@ def warn_of_cuts(step: ExchangeRound) -> None:
 
 
 def joint_round(problem: Problem | Moments, a: Algorithm) -> ExchangeRound:
-    """The first round of a method."""
+    """The round of a method, of which all are as long."""
+    a.round_steps()  # refuses rounds that grow
     return rounds_at(a, each_agent(problem))(0)
 
 
