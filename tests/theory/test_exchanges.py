@@ -459,7 +459,12 @@ def test_messages_beyond_the_radius_of_rounding_are_a_warning():
     with warnings.catch_warnings(record=True) as given:
         fl.theory.exact(p, near, rounds=3)
         fl.plan(p, rounds=2, max_samples=8, method=near)
+        growing = fl.Compressed(0.05, fl.PowerLength(1, 1.0), fl.Rounding(8, 0.3))
+        ring = fl.problems.ring(agents=3)
+        fl.theory.exact(ring, growing, rounds=1, theta_0=ring.theta_star + 0.5)
     assert not given
+    with pytest.warns(fl.errors.TheoryWarning, match="got 0.193"):  # messages of longer rounds are longer
+        fl.theory.exact(ring, growing, rounds=30, theta_0=ring.theta_star + 0.5)
 
 
 def test_own_coordinates_are_not_sent_and_not_counted():

@@ -216,7 +216,7 @@ class Value(Settings, ReadOnly):
         for field in ("intercept", "standardise", "numbers"):
             checks.boolean(field, getattr(self, field))
         if isinstance(self.features, np.ndarray):
-            checks.memory("the length of features", len(self.features), 8 * self.features[:1].size, "its entries")
+            checks.memory("the size of features", self.features.size, 8, "its entries")
             object.__setattr__(self, "features", frozen(self.features.copy()))
 
     @property

@@ -114,7 +114,10 @@ def joint_curve(
         rule = f"rounds must be fewer where only single rounds are exact, of {first.size} numbers together"
         raise ArgumentError(f"{rule}; got {at[-1]}")
 
+    widest = first
+
     def states() -> Iterator[tuple[JointState, Floats, float]]:
+        nonlocal widest
         n = len(begin)
         state = JointState(begin, np.zeros((n, n)), begin[:d], np.zeros((n, d)), np.zeros((d, d)))
         mean, average, peak = drifting, drifting[:d], 0.0
@@ -122,14 +125,15 @@ def joint_curve(
             peak = max(peak, float(np.trace(state.C[:d, :d])))
             yield state, average, peak
             share = 1.0 if t + 1 <= after else 1 / (t + 2 - after)
-            state = state.after(round_at(t), share)
-            mean = round_at(t).mean(mean)
+            step = round_at(t)
+            state, mean = state.after(step, share), step.mean(mean)
+            widest = max(widest, step, key=lambda each: each.largest)
             average = average + share * (mean[:d] - average)
 
     mean, covariance, drifted, peak = at_rounds(
         states(), at, lambda now: (now[0].average, now[0].own, now[1], np.array(now[2]))
     )
-    warn_of_cuts(first)
+    warn_of_cuts(widest)
     return mean, covariance, drifted, peak
 
 
