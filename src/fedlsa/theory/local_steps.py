@@ -30,52 +30,107 @@ from . import tuning
 from .linear import Index, check_accuracy, functionals, repeat, rows_of, smat, svec, symkron, triangle, within
 from .problem_moments import Moments, check_size
 
+# Local steps that follow one another, for many tables at once: how M, G and D compose.
+#
+# Steps a and then steps b are M = M_b M_a, G = G_b G_a and D = G_b D_a + D_b symkron(M_a). What is kept is laid out for
+# few products of matrices that are as large as they can be, so all of them are transposed: the entries of svec Cov(u)
+# come last, and G^T and D^T are rows of one matrix, which one product carries on.
+
 
 @dataclass(frozen=True, eq=False)
 class LocalSteps:
-    """Some number of local steps of every table on w = (u, z), of which z does not change: (x, 1), or 1 for fixed x.
+    """Some number of local steps of every table on w = (u, z), z = (x, 1), which does not change; M : (M, n, n).
 
-    M : (M, n, n); grown : (M, s, s), G^T; added : (M, S, s), D^T. The entries of svec Cov(u) come last, so that
-    products are few, and of matrices as large as they can be.
+    rows : (M, s + d n + q q, s), q = d + 1: G^T, then D^T of all u_k w_l, then D^T of all z_k z_l. Composing D with
+    symkron(M_a) is a product for one index, a copy in whole rows that exchanges the two, and another product.
     """
 
     M: Floats
-    grown: Floats
-    added: Floats
+    rows: Floats
 
     @staticmethod
     def of(M: Floats, G: Floats, noise: Floats) -> LocalSteps:
-        """From G : (M, s, s) and noise : (M, s, S'), of the entries of svec(v v^T), v = (u, 1)."""
-        n, (tables, s, S), at = M.shape[1], noise.shape, triangle(noise.shape[2] - noise.shape[1])
-        place, added = np.append(np.arange(S - s - 1), n - 1), np.zeros((tables, n * (n + 1) // 2, s))
-        added[:, _places(n)[place[at[0]], place[at[1]]]] = noise.swapaxes(1, 2)
-        return LocalSteps(M, np.ascontiguousarray(G.swapaxes(1, 2)), added)
+        """From G : (M, s, s) and noise : (M, s, S), of the entries of svec(v v^T), v = (u, 1)."""
+        (tables, n, _), s = M.shape, len(G[0])
+        d, D, (k, j) = n // 2, np.zeros((tables, n, n, s)), triangle(n // 2 + 1)
+        by_rows = np.multiply(np.where(k == j, 1.0, 0.5)[:, None], noise.swapaxes(1, 2), order="C")
+        at = np.append(np.arange(d), n - 1)
+        D[:, at[:, None], at] = by_rows[:, smat(np.arange(len(k), dtype=np.float64), d + 1).astype(np.intp)]
+        uw, zz = D[:, :d].reshape(tables, d * n, s), D[:, d:, d:].reshape(tables, (n - d) ** 2, s)
+        return LocalSteps(M, np.concatenate([G.swapaxes(1, 2), uw, zz], axis=1))
 
     @property
     def noise(self) -> Floats:
         """D as a matrix on svec(w w^T) : (M, s, S)."""
-        return self.added.swapaxes(1, 2)
+        place, times = _places(self.M.shape[1])
+        return (times[:, None] * self.rows[:, self.rows.shape[2] + place]).swapaxes(1, 2)
 
     def then(self, later: LocalSteps) -> LocalSteps:
-        """These steps, and then those: what those add is a square of w after these, M w, whose u alone is new."""
-        (tables, n, _), s, new = self.M.shape, self.grown.shape[1], later.added
-        d, place, (k, j) = (math.isqrt(8 * s + 1) - 1) // 2, _places(n), triangle(n)
-        before, half = self.M[:, :d].swapaxes(1, 2), np.empty((tables, d, n, s))
-        square = new[:, place[:d, :d]] * np.where(np.eye(d), 1.0, 0.5)[..., None]
-        half[:] = (before @ square.reshape(tables, d, d * s)).reshape(tables, n, d, s).swapaxes(1, 2)
-        half[:, :, d:] += new[:, place[:d, d:]]
-        moved = (before @ half.reshape(tables, d, n * s)).reshape(tables, n, n, s)
-        added = self.added @ later.grown
-        added += moved[:, k, j]
-        added[:, k < j] += moved[:, j[k < j], k[k < j]]
-        added[:, k >= d] += new[:, k >= d]
-        return LocalSteps(later.M @ self.M, self.grown @ later.grown, added)
+        """These steps, and then those."""
+        (tables, n, _), s = self.M.shape, self.rows.shape[2]
+        d, q, before = n // 2, n - n // 2, self.M[:, : n // 2].swapaxes(1, 2)
+        end, rows = s + d * n, self.rows @ later.rows[:, :s]
+        uw = later.rows[:, s:end].reshape(tables, d, n * s)
+        uz = uw.reshape(tables, d, n, s)[:, :, d:]
+        met = np.empty((tables, d, n, s))  # (D_uu, D_uz) once the second of its indices has gone through M_a
+        met[:] = (before @ uw[:, :, : d * s]).reshape(tables, n, d, s).swapaxes(1, 2)
+        met[:, :, d:] += uz
+        half = (before[:, d:] @ ((met[:, :, d:] + uz) / 2).reshape(tables, d, q * s)).reshape(tables, q, q, s)
+        rows[:, s:end] += (before[:, :d] @ met.reshape(tables, d, n * s)).reshape(tables, d * n, s)
+        rows[:, end:] += later.rows[:, end:]
+        rows[:, end:] += (half + half.swapaxes(1, 2)).reshape(tables, q * q, s)
+        return LocalSteps(later.M @ self.M, rows)
 
 
 @cache
-def _places(n: int) -> Index:
-    """(n, n): where the entries of a symmetric matrix stand in its svec."""
-    return smat(np.arange(n * (n + 1) // 2), n)
+def _places(n: int) -> tuple[Index, Floats]:
+    """Where the entries of svec(w w^T) stand among the rows of D^T, and how often each of them counts."""
+    d, (k, j) = n // 2, triangle(n)
+    return np.where(k < d, k * n + j, d * n + (k - d) * (n - d) + j - d), np.where(k == j, 1.0, 2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenSteps:
+    """The same where control variates never change, on v = (u, 1) : M : (M, d + 1, d + 1).
+
+    rows : (M, s + S, s + S), the transpose of the map of (svec Cov(u), svec E[v] E[v]^T): G^T and 0, and below
+    D^T and symkron(M)^T. Steps compose as these matrices multiply.
+    """
+
+    M: Floats
+    rows: Floats
+
+    @staticmethod
+    def of(M: Floats, G: Floats, noise: Floats) -> FrozenSteps:
+        """From G : (M, s, s) and noise : (M, s, S), of the entries of svec(v v^T)."""
+        s, S = noise.shape[1:]
+        rows = np.empty((len(M), s + S, s + S))
+        rows[:, :s, s:] = 0
+        rows[:, :s, :s], rows[:, s:, :s] = G.swapaxes(1, 2), noise.swapaxes(1, 2)
+        rows[:, s:, s:] = symkron(M).swapaxes(1, 2)
+        return FrozenSteps(M, rows)
+
+    @property
+    def noise(self) -> Floats:
+        """D as a matrix on svec(v v^T) : (M, s, S)."""
+        s = _size(self.M)
+        return self.rows[:, s:, :s].swapaxes(1, 2)
+
+    def then(self, later: FrozenSteps) -> FrozenSteps:
+        """These steps, and then those."""
+        s, a, b = _size(self.M), self.rows, later.rows
+        rows = np.empty_like(a)
+        rows[:, :s, s:] = 0
+        np.matmul(a[:, :s, :s], b[:, :s, :s], out=rows[:, :s, :s])
+        np.matmul(a[:, s:], b[:, :, :s], out=rows[:, s:, :s])
+        np.matmul(a[:, s:, s:], b[:, s:, s:], out=rows[:, s:, s:])
+        return FrozenSteps(later.M @ self.M, rows)
+
+
+def _size(M: Floats) -> int:
+    """s for the M of frozen steps."""
+    n = M.shape[1]
+    return n * (n - 1) // 2
 
 
 Kept = TypeVar("Kept")
@@ -102,7 +157,7 @@ class Kinds:
         _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         return Kinds(table[first], eta[first], steps[first], None if x is None else x[first], kind.ravel())
 
-    def step(self, m: Moments, some: Index) -> LocalSteps:
+    def step(self, m: Moments, some: Index) -> LocalSteps | FrozenSteps:
         """A single local step of some kinds, on w = (u, x, 1), or on v = (u, 1) where x never changes."""
         d, eta = m.dim, self.eta[some, None, None]
         check_size((len(self.table), *m.noise.shape[1:]))  # which may be a zero that takes no memory itself
@@ -114,8 +169,8 @@ class Kinds:
         M[:, :d, :d] -= eta * A
         if self.x is not None:
             M[:, :d, d] = eta[..., 0] * self.x[some]
-        else:
-            M[:, :d, d:] += eta * np.eye(d, d + 1)
+            return FrozenSteps.of(M, G, noise)
+        M[:, :d, d:] += eta * np.eye(d, d + 1)
         return LocalSteps.of(M, G, noise)
 
     def repeated(self, m: Moments, keep: Callable[[Index, Any], Kept]) -> list[Kept]:
@@ -135,7 +190,7 @@ class Kinds:
             for i in range(begin, end):
                 H, some = parts[i]
                 one = self.step(m, some)
-                found[i] = keep(some, repeat(one, H, LocalSteps.then))
+                found[i] = keep(some, repeat(one, H, lambda a, b: a.then(b)))  # type: ignore[arg-type]
 
         threads = min(cores(), len(parts))
         share(work, [len(parts) * i // threads for i in range(threads + 1)])  # products of arrays let go of the lock
@@ -165,7 +220,7 @@ def random_steps(one: LocalSteps, Z: Floats, p: float) -> tuple[Floats, Floats]:
     K, covariance = one_less(Z, p)
     Q, none = np.asarray(np.linalg.inv(K), np.float64), np.full((tables, s, n * (n + 1) // 2), np.inf)
     B, C = one.M[:, None, :d, :d], one.M[:, None, :d, d:]
-    if not (np.isfinite(one.grown).all() and np.isfinite(one.added).all()):
+    if not np.isfinite(one.rows).all():
         return Q, none
     D = functionals(one.noise, n)
     system = covariance - q * rows_of(D[..., :d, :d])  # I - q G

@@ -49,7 +49,7 @@ from .linear import (
     triangle,
     within,
 )
-from .local_steps import Kinds, LocalSteps, one_less, over, random_steps, shared_length
+from .local_steps import FrozenSteps, Kinds, LocalSteps, one_less, over, random_steps, shared_length
 from .problem_moments import Moments, moments
 
 # --- groups of identical agents, and what their stages say ------------------------------------------------------------
@@ -188,10 +188,10 @@ class ServerRound:
         return np.asarray(self.noise @ squares(np.append(memory, 1.0)), np.float64)
 
     @cached_property
-    def steps(self) -> LocalSteps:
+    def steps(self) -> FrozenSteps:
         """The round, if it has noise, as steps of one table, which compose."""
         assert self.noise is not None
-        return LocalSteps.of(self.mean[None], self.covariance_map[None], self.noise[None])
+        return FrozenSteps.of(self.mean[None], self.covariance_map[None], self.noise[None])
 
     def curve(self, u: Floats, rounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """E[u] : (R, d) and svec Cov(u) : (R, s), or a 0 without noise, at the given rounds, from known u : (d,)."""
@@ -200,13 +200,13 @@ class ServerRound:
             return powers_on(self.mean, v, rounds)[:, :d], np.zeros((len(rounds), 1))
         s, gaps = len(self.covariance_map), np.diff(rounds, prepend=0)
         mean, covariance = np.empty((len(rounds), d)), np.empty((len(rounds), s))
-        powers = Squares(self.steps, LocalSteps.then)
-        often = {gap: [reduce(LocalSteps.then, powers.of(gap))] for gap in _frequent(gaps)}
-        C = np.zeros(s)  # svec Cov(memory)
+        powers = Squares(self.steps, FrozenSteps.then)
+        often = {gap: [reduce(FrozenSteps.then, powers.of(gap))] for gap in _frequent(gaps)}
+        both = np.concatenate([np.zeros(s), squares(v)])  # svec Cov(memory) and svec E[v] E[v]^T
         for i, gap in enumerate(gaps.tolist()):
             for power in often.get(gap) or powers.of(gap):
-                C, v = C @ power.grown[0] + squares(v) @ power.added[0], power.M[0] @ v
-            mean[i], covariance[i] = v[:d], C
+                both, v = both @ power.rows[0], power.M[0] @ v
+            mean[i], covariance[i] = v[:d], both[:s]
         return mean, covariance if s == d * (d + 1) // 2 else covariance[:, within(d, len(v) - 1)]
 
     @cached_property
@@ -270,7 +270,7 @@ def _server_round(m: Moments, stages: GroupStages, x: Floats) -> ServerRound:
     kinds = Kinds.of(m.table, stages.eta, stages.steps, x)
     square = np.bincount(kinds.kind, total * weight, len(kinds.table))
 
-    def keep(some: Index, steps: LocalSteps) -> tuple[Index, Floats, Floats]:
+    def keep(some: Index, steps: FrozenSteps) -> tuple[Index, Floats, Floats]:
         return some, steps.M, np.tensordot(square[some], steps.noise, 1)
 
     index, maps, noises = zip(*kinds.repeated(m, keep), strict=True)
@@ -469,6 +469,7 @@ def agent_round(m: Moments, stages: GroupStages, steady: bool = True) -> AgentRo
         eta, p = float(stages.eta[0]), stages.steps.probability
         one = Kinds(np.arange(len(m.A_bar)), np.full(len(m.A_bar), eta), np.ones(1, np.int64), None, t)
         step = one.step(m, one.table)
+        assert isinstance(step, LocalSteps)
         Q, noise = (a[t] for a in random_steps(step, eta * m.A_bar, p))
         Q *= eta
     else:
