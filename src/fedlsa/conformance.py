@@ -16,7 +16,7 @@ from . import checks, problems, results, theory
 from .algorithms import SCAFFLSA, Algorithm, PowerLength, PowerStep, method, method_class
 from .engine import resume, simulate
 from .engine.hooks import check_draws, compiled_draw, draw_pass
-from .errors import ArgumentError
+from .errors import ArgumentError, ArgumentTypeError
 from .problems import Problem, Stream
 from .results import recipe
 from .sampling import IID, SAME_MEANS, Markov, Replay, Sampling, law_of
@@ -131,10 +131,12 @@ class Checks:
         """So it does with all options: call super().__post_init__(), take eta as an argument."""
         eta = PowerStep(float(self.method.eta(np.zeros(1, np.int64))[0]), 0.3)
         a = replace(self.method, step_size=eta, projection=1.0, average_after=3)
-        if not a.random_lengths and a.length and not a.grows:
-            a = replace(a, **{a.length: PowerLength(max(1, round(a.mean_steps)), 0.4)})
-        with contextlib.suppress(ArgumentError):  # some methods say in another way who takes part
-            a = replace(a, participation=None, participants=min(2, self.problem.n_agents))
+        fixed = a.length and not a.random_lengths and not a.grows
+        lengths = {a.length: PowerLength(max(1, round(a.mean_steps)), 0.4)} if fixed else {}
+        who = {"participation": None, "participants": min(2, self.problem.n_agents)}
+        for more in (lengths, who):  # some methods have rounds of one length, or say in another way who takes part
+            with contextlib.suppress(ArgumentError, ArgumentTypeError):
+                a = replace(a, **more)
         return replace(self, method=a).engines()
 
     def bits(self) -> float:
