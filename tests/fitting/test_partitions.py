@@ -335,10 +335,16 @@ def _arrow(part):
 @pytest.mark.long
 @needs_ray
 def test_a_killed_worker_costs_only_its_partition(cluster_of_processes, tmp_path):
-    """The process that makes partition 3 dies in the second pass: it is made once more, the others are not."""
+    """The process that makes partition 3 dies in the second pass: it is made once more, the others are not.
+
+    Tasks by which Ray only looks for the names of columns, in as many partitions as it likes, are not counted.
+    """
     parts, rows = 8, 500
+    context = cluster_of_processes.get_runtime_context
 
     def make(batch, folder=str(tmp_path)):
+        if partitions._to_frame.__name__ not in context().get_task_name():
+            return make_rows(batch["id"])
         k = int(batch["id"][0]) // rows
         times = Path(folder, str(k))
         with times.open("a") as file:
@@ -365,6 +371,4 @@ def test_a_killed_worker_costs_only_its_partition(cluster_of_processes, tmp_path
     assert_same(found, expected)
     times = {k: len((tmp_path / str(k)).read_text()) for k in range(parts)}
     assert times.pop(3) == 3
-    first = times.pop(0)  # whose columns Ray may have asked for before
-    assert first in (2, 3)
     assert set(times.values()) == {2}
