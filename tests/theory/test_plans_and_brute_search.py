@@ -57,6 +57,8 @@ KINDS = ("garnet", "ring", "regression", "dense", "noiseless", "one agent", "cor
 
 def first_lasting(problem, algorithm, epsilon, theta_0, most):
     """The first round up to `most` from which errors stay within epsilon, to the limit; None if there is none."""
+    if not fl.theory.exact(problem, algorithm, most, theta_0, record=[most])["mse"].values[0] <= epsilon**2:
+        return None  # of most, and quickly
     mse = fl.theory.exact(problem, algorithm, most + 12, theta_0, record=list(range(1, most + 13)))["mse"].values
     over = np.flatnonzero(~(mse <= epsilon**2))
     since = 1 if not len(over) else int(over[-1]) + 2
