@@ -211,6 +211,21 @@ def test_the_readers_own_files_are_read_and_bad_ones_are_one_line(wide_page, tmp
     assert [a["name"] for a in wide_page.scene()["data"]["plane"]["agents"]] == ["north", "south"]
 
 
+def test_files_without_curves_leave_no_picture_and_no_code_of_those_before_them(wide_page, tmp_path):
+    wide_page.go().answers(PageSettings())
+    gaps = tmp_path / "gaps.csv"
+    gaps.write_text("x,y\n1,2\n2,3\n,5\n")
+    wide_page.page.get_by_text("fedlsa explore --save error.png").wait_for()
+    choose = wide_page.page.locator("input[type=file]")
+    choose.set_input_files(gaps)
+    wide_page.until(lambda: "gaps.csv in 1 of 3 rows" in wide_page.page.inner_text("#words"), "the gap is named")
+    assert not wide_page.page.locator("#scene").is_visible()
+    assert wide_page.page.inner_text("#take") == ""
+    wide_page.page.get_by_label("are left out").check()
+    wide_page.page.locator(".fs-error").wait_for()
+    wide_page.page.get_by_text("gaps.csv --save error.png").wait_for()
+
+
 def test_plans_go_with_their_problem(wide_page):
     wide_page.go().answers(PageSettings())
     wide_page.button("Find plans").click()

@@ -195,6 +195,13 @@ def test_files_that_are_uploaded_are_fitted_and_bad_ones_are_one_line(served):
     (fitted,) = [line for line in lines(served, "fit", s, files=files) if "fit" in line]
     assert fitted["fit"] == answers.fit_table(Question.of(replace(s, target="y"), served.uploads.sites(files).files))
     assert "fl.fit(" in fitted["code"]
+    rows = "".join(f"{k},{'' if k == 2 else k},{k * k}\n" for k in range(30))
+    upload(PageRequest({"files": 2 * files, "name": "gap.csv"}, f"a,b,y\n{rows}".encode()))
+    *_, known, end = lines(served, s=s, files=2 * files)
+    assert (known["known"]["error"], known["plane"], end) == (None, None, {"end": True})
+    (fitted,) = [line for line in lines(served, "fit", s, files=2 * files) if "fit" in line]
+    assert "gap.csv in 1 of 30" in fitted["fit"]
+    assert max(map(len, fitted["fit"].split("\n"))) < 79
 
 
 @pytest.mark.parametrize("name", ["error.csv", "error.svg", "agents.png"])
@@ -252,7 +259,7 @@ def fedlsa(capsys, tmp_path, monkeypatch):
         ("--agents", "--agents must stand with --save"),
         ("--simulated", "--simulated must stand with --save"),
         ("problem=files --save a.png", "files must hold one file per site"),
-        ("problem=files --file nowhere.csv --save a.png", "target must be the column"),
+        ("problem=files --file nowhere.csv --save a.png", "target must be a column"),
         ("'problem=files&target=y' --file nowhere.csv --save a.png", "nowhere.csv"),
         ("--file nowhere.csv --save a.png", "--file must stand with the setting problem=files; got problem=ring"),
         ("sampling=markov --save a.png", "observations must be independent"),

@@ -167,7 +167,7 @@ def test_files_play_no_part_in_other_problems(sites):
 def test_what_is_still_missing_is_said_before_any_file_is_read():
     with pytest.raises(ArgumentError, match=r"^files must hold one file per site, CSV or Parquet; got none yet$"):
         call(PageSettings(problem="files"))
-    with pytest.raises(ArgumentError, match=r"^target must be the column to be explained; got none yet$"):
+    with pytest.raises(ArgumentError, match=r"^target must be a column that holds numbers in every file; got none$"):
         call(PageSettings(problem="files"), ("nowhere.csv",))
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from .. import checks, pages
@@ -353,7 +354,7 @@ class ExplorerPage:
             for a in found:
                 if a.kind in ("done", "failed"):
                     code = f"import fedlsa as fl\n\nfit = {fit_call(q.settings, q.files)}\nprint(fit.summary())"
-                    yield _line(fit=a.value if a.kind == "done" else in_words(a.value), code=code)
+                    yield _line(fit=a.value if a.kind == "done" else fill(in_words(a.value), 78), code=code)
                 yield b""
 
     def upload(self, asked: PageRequest) -> Shown:

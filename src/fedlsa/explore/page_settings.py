@@ -382,7 +382,7 @@ def call(s: PageSettings, files: tuple[str, ...] = ()) -> Call:
         raise ArgumentError("files must hold one file per site, CSV or Parquet; got none yet")
     if s.task == "regression":
         if not s.target:
-            raise ArgumentError("target must be the column to be explained; got none yet")
+            raise ArgumentError("target must be a column that holds numbers in every file; got none")
         task: Any = _regression(s)
     else:
         task = fitting.Value(s.discount, state=s.state, next_state=s.next_state)

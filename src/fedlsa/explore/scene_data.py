@@ -111,7 +111,7 @@ def known_line(known: Curves, drawn: Curves) -> bytes:
         "unstable": dict.fromkeys(known.unstable, UNSTABLE), "limits": words.limits_line(known.limits),
         "start": words.start_line(known.by_method),
     }  # fmt: skip
-    if known.by_method.keys() != drawn.by_method.keys():
+    if known.by_method.keys() != drawn.by_method.keys() or (known.complete and not known.by_method):
         told["error"] = error_data(s, known.by_method)
     text = json.dumps({"known": told}, ensure_ascii=False, separators=(",", ":")).encode()
     if known.agents is drawn.agents:

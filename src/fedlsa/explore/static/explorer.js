@@ -264,7 +264,9 @@
     const dotted = runs ? [`Dotted: the mean of ${runs.seeds} simulated seeds; tinted: four fifths of them.`] : [];
     say(find("words"), [...data.words ?? [], ...dotted].map(line => ["li", line]));
     find("small").textContent = [data.limits, data.start].filter(Boolean).join(" · ");
-    if (!data.error && !data.plane) { if (!scene) find("scene").replaceChildren(); return; }
+    if (data.error === null) { take = none; find("take").replaceChildren(); }  // the last curves were of another question
+    if (!data.error && !data.plane) { find("scene").hidden ||= data.error === null; return; }
+    find("scene").hidden = false;
     if (!scene) {
       find("scene").replaceChildren();
       scene = find("scene").scene = FedLSAScene.create(find("scene"), {future: 0.75, onDrag: pull});
@@ -465,7 +467,7 @@
       shown.firstChild.style.background = `var(--${name})`;
       return shown;
     }), ...["unstable", "refused"].map(name => key(name, {className: name})),
-    " The stronger the colour, the smaller the error."] : []);
+    make("br"), "The stronger the colour, the smaller the error."] : []);
   }
   find("draw-map").onclick = () => stream("map", line => {
     if (line.progress) find("map-progress").textContent = line.progress;
