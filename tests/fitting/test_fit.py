@@ -332,6 +332,7 @@ def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
         ({"method": "scaflsa"}, UnknownNameError, "did you mean 'scafflsa'"),
         ({"lag": -1}, ArgumentError, "lag must be a non-negative integer; got -1"),
         ({"lag": 200}, ArgumentError, "lag must be less than the rows of the largest site, 200; got 200"),
+        ({"lag": 10**18}, ArgumentError, "lag must be less than the rows of the largest site, 200; got 1000"),
         ({"memory": 100.0, "local": "rows"}, ArgumentError, "local must be 'means' where rows take more than memory"),
     ],
 )

@@ -133,6 +133,12 @@ def test_rounds_longer_than_digits_reach_are_refused(name, p):
         fl.theory.exact(case.problem, fl.Scaffnew(case.eta, p), 3)
 
 
+def test_a_radius_that_overflows_on_its_way_is_refused():
+    """It is below 1; rounds of 1e140 steps leave the range of numbers in between."""
+    with pytest.raises(PrecisionError, match="some beyond it"):
+        fl.theory.radius(fl.problems.garnet(agents=2, states=4, features=2), fl.Scaffnew(0.1, 1e-140))
+
+
 def test_the_first_long_round_has_its_digits():
     """E[u] = sum_c w_c (p K^-1 B u + eta K^-1 x), K = p I + (1 - p) eta A_c, for rounds of 100,000 steps."""
     case, p = gallery.CASES["no noise"](), 1e-5

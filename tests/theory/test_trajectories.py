@@ -418,6 +418,11 @@ def test_rounds_that_are_long_too_often_have_infinite_errors():
         assert (found[name] == np.inf).all()
 
 
+def test_rounds_of_more_steps_than_integers_multiply_are_not_taken_one_by_one():
+    with pytest.raises(fl.errors.PrecisionError, match="large enough for I - step_size A to differ from I"):
+        fl.theory.exact(chains(0, 2, 2), fl.FedLSA(1e-140, 10**18), 4, sampling=fl.Markov(1))
+
+
 def test_chains_with_too_many_states_are_refused():
     p = fl.problems.garnet(agents=1, states=400, features=8, seed=2)
     with pytest.raises(fl.errors.ArgumentError, match="at most 128 states"):

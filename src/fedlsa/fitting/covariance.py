@@ -135,8 +135,6 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
     if n <= all_fitted:
         rule = f"error bars need more rows than coefficients, {all_fitted}; all sites together have {n}"
         raise SiteDataError(f"{rule}, which are fitted exactly")
-    if kind.lag is not None and kind.lag >= count.max():
-        raise ArgumentError(f"lag must be less than the rows of the largest site, {count.max()}; got {kind.lag}")
     if kind.values and (count < 6 * window).any():
         c = int(np.argmax(count < 6 * window))
         rule = f"lag must be at most a sixth of the rows of every site, and one has {count[c]}"

@@ -235,6 +235,8 @@ def _estimate(
     watching: Determination | None = None,
 ) -> Estimate:
     """The sites' scores at the solution of all, in one pass over the rows; shared : A and theta of all sites."""
+    if kind.lag is not None and kind.lag >= systems.n.max():
+        raise ArgumentError(f"lag must be less than the rows of the largest site, {systems.n.max()}; got {kind.lag}")
     A, _ = shared
     influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
     spread, share = None, weights / systems.mass

@@ -156,6 +156,6 @@ def whole_round(one: ChainMap, H: int, thin: int) -> ChainMap:
         return dropped(np.linalg.matrix_power(one.K, count), *one.Y.shape[2:])
 
     update, n = one if thin == 1 else drop(thin - 1).then(one), H // thin
-    few = n * np.count_nonzero(update.K) <= update.K.size * math.log2(n)  # of so few successors one by one is less work
+    few = float(n) * np.count_nonzero(update.K) <= update.K.size * math.log2(n)  # one by one is less work
     out = reduce(ChainMap.then, [update] * n) if few else repeat(update, n, ChainMap.then)
     return out if H % thin == 0 else out.then(drop(H % thin))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Floats
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PrecisionError
 from ..threads import cores, share
 from . import tuning
 from .linear import Squares
@@ -177,6 +177,8 @@ def radius(
     for _ in range(restarts):
         space = Krylov(apply, start)
         for _ in space.stages():
+            if not np.isfinite(space.h).all():
+                raise PrecisionError("the radius of a round must be known from numbers in range; got some beyond it")
             value, residual, along = space.largest()
             far = 0.0 if beside is None else tuning.SIDE_RESIDUAL * abs(value - beside)
             if residual <= max(tuning.RADIUS_RESIDUAL * value, far):
