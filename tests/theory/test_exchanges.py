@@ -11,6 +11,7 @@ from tiers import mostly_long
 import fedlsa as fl
 from fedlsa.algorithms import Exchange
 from fedlsa.theory.exchange_rounds import each_agent
+from fedlsa.theory.inference import law_of_averages
 from fedlsa.theory.joint_laws import joint_curve, joint_limit, rounds_at
 
 CHANGE = {"theta_hat": 1, "start": -1}
@@ -267,7 +268,7 @@ def test_limits_on_the_joint_law_are_those_of_the_quick_routes(a):
     found = joint_limit(step, np.ones(3))
     np.testing.assert_allclose(found.C[:3, :3], limit.covariance, rtol=1e-9, atol=1e-13)
     np.testing.assert_allclose(found.mean[:3], limit.bias, atol=1e-10)
-    V, error = found.averaged()
+    V, error = law_of_averages(found, 3)
     power, total = found.C[:, :3], found.C[:3, :3].copy()
     for _ in range(4000):  # covariances of later and later rounds, added up
         power = step.carry(power)

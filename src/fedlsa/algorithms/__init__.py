@@ -68,7 +68,8 @@ def method_class(argument: str, given: Any, what: str = "") -> type[Algorithm]:
         raise ArgumentTypeError(f"{argument} must be {rule}; got {checks.show(given)}")
     if what and what not in kind.supports:
         known = ", ".join(each.__name__ for each in FAMILY.values() if what in each.supports)
-        raise ArgumentError(f"{argument} must be one of {known}; got {kind.__name__}")
+        own = "" if what == "paper" else f", or a method of your own whose `supports` has {what!r}"
+        raise ArgumentError(f"{argument} must be one of {known}{own}; got {kind.__name__}")
     return kind
 
 

@@ -24,7 +24,7 @@ from scipy.special import ndtr
 from .. import checks, results
 from ..algorithms import Algorithm, PowerStep, method
 from ..checks import Floats
-from ..errors import ArgumentError, PrecisionError
+from ..errors import ArgumentError
 from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, law_of
@@ -32,13 +32,13 @@ from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
 from .exact_curves import exact
-from .exchange_rounds import declared
+from .exchange_rounds import ExchangeRound, declared
 from .joint import Joint
-from .joint_laws import checked_method, joint_limit, joint_round
+from .joint_laws import checked_method, joint_limit
 from .linear import check_accuracy, refined, smat, squares
 from .problem_moments import Moments, moments, start_error
-from .rounds import AgentRound, ServerRound, groups_of, round_of
-from .stationarity import AgentLimit, joint_vector, limit, stationary
+from .rounds import AgentRound, StateLimit
+from .stationarity import AgentLimit, joint_vector, limit, stationary, steady_round
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -96,48 +96,42 @@ def central_limit(problem: Problem | Moments, algorithm: Algorithm, last: bool =
     if checks.boolean("last", last):
         raise ArgumentError(f"last must be False at a constant step size: the limit is not normal; got {last}")
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, V, error = _of_exchange(problem, a) if declared(a) else _of_round(round_of(groups_of(problem, a), a, eta))
+        mean, V, error = _at_constant_steps(problem, a, eta)
     if not np.isfinite(V).all():
         raise ArgumentError(f"step_size must be small enough for second moments to converge; got {a.step_size}")
     error = max(lost, error)
-    if not error <= tuning.MAX_LIMIT_ERROR:
-        rule = f"the covariance of averages must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
-        raise PrecisionError(f"{rule}; got an error of {error:.1e}")
+    check_accuracy(error, "the covariance of averages", tuning.MAX_LIMIT_ERROR)
     return CentralLimit(m.theta_star + mean, (V + V.T) / 2, error, False, a)
 
 
-def _of_exchange(problem: Problem | Moments, a: Algorithm) -> tuple[Floats, Floats, float]:
-    """E[u], V and its error of a method that is an exchange."""
-    found = joint_limit(joint_round(problem, a), start_error(problem, None))
-    V, error = found.averaged() if np.isfinite(found.C).all() else (found.C, 0.0)
-    return found.mean[: len(V)], V, error
-
-
-def _of_round(step: ServerRound | AgentRound) -> tuple[Floats, Floats, float]:
+def _at_constant_steps(problem: Problem | Moments, a: Algorithm, eta: float) -> tuple[Floats, Floats, float]:
     """E[u] : (d,), V : (d, d), infinite where second moments do not converge, and its estimated error, relative."""
-    if isinstance(step, ServerRound):
-        d, n, (mean, C, error) = step.d, len(step.mean) - 1, step.limit
-        S, mean, C, M = C[:, :d], mean[:d], C[:d, :d], step.mean[:n, :n]
-    else:
-        end = limit(step)
-        mean, C, error = np.zeros(step.shape[1]), end.U, end.error
-    if not (np.isfinite(C).all() and C.any()):
-        return mean, C, error
-    if isinstance(step, ServerRound):
-        whole, off = refined(np.eye(n) - M, M @ S)
-        X = whole[:d]
-    else:
-        form, S = _with_u(step, end)
-        sums = [krylov.solve(form.mean, form.mean(s), tuning.LIMIT_GOAL, _share) for s in S.T]
-        whole, off = np.stack([s for s, _ in sums], axis=1), max(found for _, found in sums)
-        X = form.read(whole)[1]
+    step, d = steady_round(problem, a, eta), problem.dim
+    if not isinstance(step, AgentRound):
+        end = joint_limit(step, start_error(problem, None)) if isinstance(step, ExchangeRound) else step.limit
+        return end.mean[:d], *law_of_averages(end, d)
+    u, found = np.zeros(d), limit(step)
+    if not (np.isfinite(found.U).all() and found.U.any()):
+        return u, found.U, found.error
+    form, S = _with_u(step, found)
+    sums = [krylov.solve(form.mean, form.mean(s), tuning.LIMIT_GOAL) for s in S.T]
+    later = np.stack([s for s, _ in sums], axis=1)
+    return u, *_summed(found.U, later, form.read(later)[1], max(found.error, *(error for _, error in sums)))
+
+
+def law_of_averages(end: StateLimit, d: int) -> tuple[Floats, float]:
+    """V and its error, of a state whose first d numbers are u."""
+    C, M = end.C, end.M
+    if not (np.isfinite(C).all() and C[:d, :d].any()):
+        return C[:d, :d], end.error
+    later, error = refined(np.eye(len(M)) - M, M @ C[:, :d])
+    return _summed(C[:d, :d], later, later[:d], max(error, end.error))
+
+
+def _summed(C: Floats, later: Floats, X: Floats, error: float) -> tuple[Floats, float]:
+    """C + X + X^T and its error; later : what X is a part of, which may cancel."""
     V = C + X + X.T
-    size = float(np.linalg.norm(C) + 2 * np.linalg.norm(whole))  # of what may cancel
-    return mean, V, max(error, off) * size / float(np.linalg.norm(V))
-
-
-def _share(change: Floats, total: Floats) -> float:
-    return float(np.linalg.norm(change) / np.linalg.norm(total))
+    return V, error * float((np.linalg.norm(C) + 2 * np.linalg.norm(later)) / np.linalg.norm(V))
 
 
 def _with_u(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
@@ -189,9 +183,8 @@ def _of_small_steps(
         error, table = float(np.linalg.norm(finer[-1, 1:] - table[-1, 1:])), finer
     (mean, *V), size = table[0], float(np.linalg.norm(table[0, 1:]))
     moves = float(np.linalg.norm(rows[0][0] - mean)) > tuning.MAX_LIMIT_ERROR * eta * np.sqrt(size)
-    if not (error := error / size if size else 0.0) <= tuning.MAX_LIMIT_ERROR:
-        rule = f"the limit at ever smaller steps must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
-        raise PrecisionError(f"{rule}; got an error of {error:.1e}")
+    error = error / size if size else 0.0
+    check_accuracy(error, "the limit at ever smaller steps", tuning.MAX_LIMIT_ERROR)
     return mean, np.array(V), error, moves
 
 

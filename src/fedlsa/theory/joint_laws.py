@@ -6,7 +6,7 @@ Of methods that are an exchange (exchange_rounds.py) curves, limits and averages
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import count
 from typing import Any
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from ..algorithms import Algorithm, method
 from ..checks import Floats
-from ..errors import ArgumentError, PrecisionError, TheoryWarning, warn
+from ..errors import ArgumentError, TheoryWarning, warn
 from ..problems import Problem
 from ..sampling import IID, Sampling
 from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
-from .exchange_rounds import ExchangeRound, declared, each_agent, exchange_of
+from .exchange_rounds import ExchangeRound, declared, exchange_of
 from .joint import Joint
-from .linear import Index, at_rounds, refined
+from .linear import Index, at_rounds, check_accuracy, refined
 from .problem_moments import Moments
-from .rounds import Groups
+from .rounds import Groups, StateLimit
 
 
 def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
@@ -69,12 +69,6 @@ def warn_of_cuts(step: ExchangeRound) -> None:
     if step.largest > send.reach / 2:
         rule = f"radius of {send!r} must be at least twice the root mean square of every number of a message"
         warn(f"{rule}, or those that are cut off make exact moments wrong; got {step.largest:.3g}", TheoryWarning)
-
-
-def joint_round(problem: Problem | Moments, a: Algorithm) -> ExchangeRound:
-    """The round of a method, of which all are as long."""
-    a.round_steps()  # refuses rounds that grow
-    return rounds_at(a, each_agent(problem))(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,64 +188,36 @@ class Moved:
         return begin + change, error
 
 
-@dataclass(frozen=True, eq=False)
-class JointLimit:
-    """The stationary law of the state: mean (n,), C (n, n), infinite where it has none; error, estimated, relative."""
-
-    moved: Moved
-    mean: Floats
-    C: Floats
-    error: float
-
-    def averaged(self) -> tuple[Floats, float]:
-        """Cov of sqrt(T) times the mean of theta over T rounds, T to infinity : (d, d), and its error, relative.
-
-        It is Cov(theta) + S + S^T, where S adds up the covariances of theta with that of 1, 2, ... rounds later: the
-        linear part of a round, once, twice, ... on Cov(state, theta).
-        """
-        M, d = self.moved.mean, self.moved.step.d
-        later, error = refined(np.eye(len(M)) - M, M @ self.C[:, :d])
-        S = later[:d]
-        return self.C[:d, :d] + S + S.T, max(error, self.error)
-
-
-def joint_limit(step: ExchangeRound, u: Floats) -> JointLimit:
+def joint_limit(step: ExchangeRound, u: Floats) -> StateLimit:
     """The law to which a run from theta_star + u tends; what rounds keep, such as sum_c w_c xi_c, is its own."""
     begin, n, moved = step.start(u), step.size, Moved(step)
-    unstable = JointLimit(moved, np.full(n, np.nan), np.full((n, n), np.inf), 0.0)
+    unstable = StateLimit(np.full(n, np.nan), np.full((n, n), np.inf), 0.0, moved.mean)
     if moved.powers is None:
         return unstable
     mean, lost = moved.end(begin)
     linear = lambda v: moved.again(v.reshape(n, n)).ravel()  # noqa: E731
     if krylov.radius(linear, moved.sums(moved.project(moved.unit)).ravel(), beside=1.0)[0] >= 1:
-        return replace(unstable, mean=mean)
+        return unstable._replace(mean=mean)
     added = moved.sums(moved.project(step.added(np.zeros((n, n)), mean)))
-    found, error = krylov.solve(linear, added.ravel(), tuning.LIMIT_GOAL, _share)
-    error = max(error, lost)
-    if error > tuning.MAX_LIMIT_ERROR:
-        rule = f"the limit of second moments must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
-        raise PrecisionError(f"{rule}; got an error of {error:.1e} on the joint law of {n} numbers")
+    found, error = krylov.solve(linear, added.ravel(), tuning.LIMIT_GOAL)
+    error, where = max(error, lost), f" on the joint law of {n} numbers"
+    check_accuracy(error, "the limit of second moments", tuning.MAX_LIMIT_ERROR, where)
     if np.isfinite(step.exchange.send.reach):
         step.added(found.reshape(n, n), mean)
         warn_of_cuts(step)
-    return JointLimit(moved, mean, found.reshape(n, n), error)
+    return StateLimit(mean, found.reshape(n, n), error, moved.mean)
 
 
-def _share(change: Floats, total: Floats) -> float:
-    return float(np.linalg.norm(change) / max(float(np.linalg.norm(total)), 1e-300))
-
-
-def joint_radius(step: ExchangeRound) -> tuple[float, float]:
-    """The factor by which second moments shrink in a round, in the long run, and its residual."""
+def joint_radius(step: ExchangeRound) -> float:
+    """The factor by which second moments shrink in a round, in the long run."""
     moved = Moved(step)
     if not np.isfinite(moved.unit).all():
-        return np.inf, 0.0
+        return np.inf
     linear = lambda v: moved.project(step.covariance(v.reshape(moved.unit.shape), None)).ravel()  # noqa: E731
     value, residual = krylov.radius(linear, moved.project(moved.unit).ravel())
     if residual > tuning.RADIUS_RESIDUAL * max(value, 1.0) and abs(value - 1) < 10 * residual:
-        rule = f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative"
-        raise PrecisionError(f"{rule}; got {value:.12g} with a residual of {residual:.1e}")
-    return value, residual
+        krylov.refuse_radius(value, residual)
+    return value
 
 
 # --- the laws that users see ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +142,14 @@ class Krylov:
         return float(abs(values[k])), residual, np.asarray(vector.real, np.float64)
 
 
-def solve(apply: Map, source: Floats, goal: float, share: Callable[[Floats, Floats], float]) -> tuple[Floats, float]:
+def share_of(change: Floats, whole: Floats) -> float:
+    """How large a change is beside the whole."""
+    return float(np.linalg.norm(change) / max(float(np.linalg.norm(whole)), 1e-300))
+
+
+def solve(
+    apply: Map, source: Floats, goal: float, share: Callable[[Floats, Floats], float] = share_of
+) -> tuple[Floats, float]:
     """The x with x = L x + source, by full orthogonalisation, restarted from the true residual, and its error.
 
     share(change, x) : how large a change of x is beside x, in what is asked for. The error ought to be below `goal`.
@@ -185,6 +193,12 @@ def radius(
                 return value, residual
         start = along @ space.basis
     return value, residual
+
+
+def refuse_radius(value: float, residual: float) -> NoReturn:
+    """Of a mean-square radius with too large a residual."""
+    rule = f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative"
+    raise PrecisionError(f"{rule}; got {value:.12g} with a residual of {residual:.1e}")
 
 
 def powers(

@@ -70,12 +70,10 @@ def not_negative(values: Floats, rounding: Floats | float, what: str) -> Floats:
     return np.maximum(values, 0.0)
 
 
-def check_accuracy(error: float, what: str) -> None:
-    """Refuse an estimated error that is too large."""
-    if not error <= tuning.SOLUTION_ERROR:
-        raise PrecisionError(
-            f"{what} must be known to {tuning.SOLUTION_ERROR:g}, relative; got an error of {error:.1e}"
-        )
+def check_accuracy(error: float, what: str, most: float = tuning.SOLUTION_ERROR, where: str = "") -> None:
+    """Refuse an estimated error that is too large; where : added to what was got."""
+    if not error <= most:
+        raise PrecisionError(f"{what} must be known to {most:g}, relative; got an error of {error:.1e}{where}")
 
 
 def bracket(

@@ -152,6 +152,18 @@ def upload_noise(noise: Floats, d: int, deviation: float) -> Floats:
 # Rounds compose as steps do: powers of a round give any later one, and the stationary limit is one linear solve.
 
 
+class StateLimit(NamedTuple):
+    """The stationary law of a state: mean (n,), C (n, n), infinite where it has none; their estimated error, relative.
+
+    M : (n, n), the mean map of a round
+    """
+
+    mean: Floats
+    C: Floats
+    error: float
+    M: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class ServerRound:
     """One round on v = (memory, 1).
@@ -210,8 +222,8 @@ class ServerRound:
         return mean, covariance if s == d * (d + 1) // 2 else covariance[:, within(d, len(v) - 1)]
 
     @cached_property
-    def limit(self) -> tuple[Floats, Floats, float]:
-        """Mean : (n,) and covariance : (n, n) of the memory that a round leaves as they are; their estimated error.
+    def limit(self) -> StateLimit:
+        """The law of the memory that a round leaves as it is.
 
         Cov = own(Cov) + noise(E[v]), so it is never a difference of squares. Where second moments do not converge it is
         infinite; where the mean does not either, it is NaN.
@@ -220,14 +232,14 @@ class ServerRound:
         linear, constant = self.mean[:n, :n], self.mean[:n, n]
         if not contracts(self.covariance_map):
             mean = refined(np.eye(n) - linear, constant)[0] if contracts(linear) else np.full(n, np.nan)
-            return mean, np.full((n, n), np.inf), 0.0
+            return StateLimit(mean, np.full((n, n), np.inf), 0.0, linear)
         mean, error = refined(np.eye(n) - linear, constant)
         if self.noise is None:
             check_accuracy(error, "the stationary law")
-            return mean, np.zeros((n, n)), error
+            return StateLimit(mean, np.zeros((n, n)), error, linear)
         found, off = refined(np.eye(len(self.covariance_map)) - self.covariance_map, self.added(mean))
         check_accuracy(max(error, off), "the stationary law")
-        return mean, smat(found, n), max(error, off)
+        return StateLimit(mean, smat(found, n), max(error, off), linear)
 
     @property
     def stable(self) -> bool:

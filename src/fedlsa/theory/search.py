@@ -90,7 +90,7 @@ class MethodErrors:
         if self.m.noiseless:
             return 0.0 if eta < self.edge else math.inf
         try:
-            mean, covariance, _ = self._single_round(eta).limit
+            mean, covariance, *_ = self._single_round(eta).limit
         except PrecisionError:  # of a system so badly conditioned that no number of rounds will do
             return math.inf
         return float(np.nan_to_num(np.trace(covariance) + mean @ mean, nan=math.inf, posinf=math.inf))

@@ -26,7 +26,7 @@ from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
 from .bias_terms import limit_bias
-from .exchange_rounds import declared
+from .exchange_rounds import ExchangeRound, declared, each_agent
 from .joint import Joint
 from .joint_laws import (
     JointLaw,
@@ -36,13 +36,13 @@ from .joint_laws import (
     joint_law,
     joint_limit,
     joint_radius,
-    joint_round,
+    rounds_at,
 )
-from .linear import bracket, crossing, not_negative, positive, refined, smat
+from .linear import bracket, check_accuracy, crossing, not_negative, positive, refined, smat
 from .local_steps import round_length
 from .modes import Limit, ModalRound
 from .nodes import Nodes
-from .problem_moments import Moments, merged, moments, start_error
+from .problem_moments import EPS, Moments, merged, moments, start_error
 from .rounds import AgentRound, ServerRound, groups_of, round_of
 
 
@@ -119,30 +119,28 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm, joint: bool = F
         check_joint_size(m.n_agents, m.dim)
     u, rate, lost = np.zeros(m.dim), partial(radius, problem, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
-        if declared(algorithm):
-            settled = joint_limit(joint_round(problem, algorithm), start_error(problem, None))
-            u, covariance, error = settled.mean[: m.dim], settled.C[: m.dim, : m.dim], max(settled.error, lost)
-            variance = float(np.trace(covariance))
-            mse = variance + (float(u @ u) if np.isfinite(variance) else 0.0)
-            whole = JointLaw(settled.moved.step.centre() + settled.mean, settled.C) if joint else None
-            return Stationary(m.theta_star + u, u, covariance, variance, mse, "joint law", error, rate, whole)
-        step = _round(problem, algorithm, eta)
-        if isinstance(step, ServerRound):
-            (u, covariance, error), route = step.limit, "means" if step.noise is None else "linear system"
-            law: JointLaw | None = JointLaw(u, covariance)
-            u, covariance = u[: m.dim], covariance[: m.dim, : m.dim]
-            if type(algorithm) is FedLSA and np.isfinite(u).all():  # from differences of agents, which may be small
-                u, off = limit_bias(m, eta, algorithm.local_steps)
-                error = max(error, off)
-        else:
+        step = steady_round(problem, algorithm, eta)
+        if isinstance(step, AgentRound):
             end = limit(step)
             covariance, error, route = end.U, end.error, end.route
             law = joint_law(*joint_vector(step, end), group_of(problem, algorithm)) if joint else None
+        else:
+            if isinstance(step, ServerRound):
+                settled, route, centre = step.limit, "means" if step.noise is None else "linear system", np.zeros(1)
+            else:
+                settled, route, centre = joint_limit(step, start_error(problem, None)), "joint law", step.centre()
+            u, covariance, error = settled.mean[: m.dim], settled.C[: m.dim, : m.dim], settled.error
+            law = JointLaw(centre + settled.mean, settled.C)
+            if type(algorithm) is FedLSA and np.isfinite(u).all():  # from differences of agents, which may be small
+                u, off = limit_bias(m, eta, algorithm.local_steps)
+                error = max(error, off)
     own, covariance = np.diagonal(covariance), covariance.copy()
     scale = m.rounding(u, m.xi_star[m.table], round_length(algorithm)) + tuning.SOLUTION_ERROR * abs(float(own.sum()))
     np.fill_diagonal(covariance, not_negative(own, scale, f"stationary variances by {route}"))
     variance = float(np.trace(covariance))
-    bias, lost = float(u @ u) if math.isfinite(variance) else 0.0, max(lost, _rounding_grown(step, u, covariance))
+    bias = float(u @ u) if math.isfinite(variance) else 0.0
+    if not isinstance(step, ExchangeRound):
+        lost = max(lost, _rounding_grown(step, u, covariance))
     mean, error = m.theta_star + u, max(error, lost)
     law = JointLaw(np.concatenate([mean, law.mean[m.dim :]]), law.covariance) if law and joint else None
     return Stationary(mean, u, covariance, variance, variance + bias, route, error, rate, law)
@@ -180,10 +178,8 @@ def _rounding_grown(step: ServerRound | AgentRound, u: Floats, covariance: Float
         axes = axes / np.sqrt(np.maximum(values, tuning.NOISE_DEFINITE))
         grown = min(grown, n * float(np.linalg.norm(axes.T @ (covariance / size) @ axes, 2)))
         added, mean, n = added + mean @ added @ mean.T, mean @ mean, 2 * n
-    error = 4 * float(np.finfo(np.float64).eps) * grown if np.isfinite(grown) else 0.0  # all noise is that of x
-    if error > tuning.MAX_ROUNDING_ERROR:
-        rule = f"the covariance must be known to {tuning.MAX_ROUNDING_ERROR:g}, relative"
-        raise PrecisionError(f"{rule}; got an error of {error:.1e} so near to the stability limit")
+    error = 4 * EPS * grown if np.isfinite(grown) else 0.0  # all noise is that of x
+    check_accuracy(error, "the covariance", tuning.MAX_ROUNDING_ERROR, " so near to the stability limit")
     return error
 
 
@@ -196,31 +192,35 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     """
     _, algorithm, eta = _checked(problem, algorithm)
     with np.errstate(over="ignore", invalid="ignore"):
-        if declared(algorithm):
-            return joint_radius(joint_round(problem, algorithm))[0]
-        step = _round(problem, algorithm, eta)
-        return step.radius if isinstance(step, ServerRound) else agents_radius(step)
+        return _radius(steady_round(problem, algorithm, eta))
 
 
-def _round(problem: Problem | Moments, a: Algorithm, eta: float) -> ServerRound | AgentRound:
-    return round_of(groups_of(problem, a), a, eta)
+def steady_round(problem: Problem | Moments, a: Algorithm, eta: float) -> ServerRound | AgentRound | ExchangeRound:
+    """The round of a method, of which all are as long, at a step size; of exchanges at their own."""
+    if not declared(a):
+        return round_of(groups_of(problem, a), a, eta)
+    a.round_steps()  # refuses rounds that grow
+    return rounds_at(a, each_agent(problem))(0)
+
+
+def _radius(step: ServerRound | AgentRound | ExchangeRound) -> float:
+    if isinstance(step, ExchangeRound):
+        return joint_radius(step)
+    return step.radius if isinstance(step, ServerRound) else agents_radius(step)
 
 
 def margin_at(problem: Problem | Moments, a: Algorithm, eta: float) -> float:
     """Above 0 where second moments of a method converge at a step size; it goes through 0 where they no longer do."""
     with np.errstate(all="ignore"):
         try:
-            if declared(a):
-                left = 1 - joint_radius(joint_round(problem, replace(a, step_size=eta)))[0]
-                return max(left, -1.0) if abs(left) > tuning.EDGE else 0.0
-            step = _round(problem, replace(a, step_size=eta), eta)
-            if isinstance(step, ServerRound):
-                return max(1 - step.radius, -1.0)
-            try:
-                return margin(step)
-            except PrecisionError:  # on the edge itself there is no limit
-                left = 1 - agents_radius(step)
-                return left if abs(left) > tuning.EDGE else 0.0
+            step = steady_round(problem, replace(a, step_size=eta), eta)
+            if isinstance(step, AgentRound):
+                try:
+                    return margin(step)
+                except PrecisionError:  # on the edge itself there is no limit
+                    pass
+            left = max(1 - _radius(step), -1.0)
+            return left if abs(left) > tuning.EDGE or isinstance(step, ServerRound) else 0.0
         except np.linalg.LinAlgError:
             return -1.0
 
@@ -406,7 +406,7 @@ def _by_krylov(step: AgentRound, noise: Floats, goal: float, decides: bool, rate
         new, whole = joint.second(change), joint.second(total)
         blocks = [np.s_[:, : joint.d, : joint.d], np.s_[:, joint.d : -1, joint.d : -1]]
         blocks = blocks[:1] if step.moments.n_agents == 1 else blocks  # whose x is 0
-        return float(max(np.linalg.norm(new[i]) / max(float(np.linalg.norm(whole[i])), 1e-300) for i in blocks))
+        return max(krylov.share_of(new[i], whole[i]) for i in blocks)
 
     vector, error = krylov.solve(lambda v: joint.advance(v) / rate, joint.independent(noise), goal, share)
     return _of_joint(joint, vector, error, "krylov", decides)
@@ -469,10 +469,7 @@ def agents_radius(step: AgentRound) -> float:
         return value
     if joint.length <= tuning.WRITTEN_OUT:
         return float(np.abs(np.linalg.eigvals(np.stack([joint.advance(e) for e in np.eye(joint.length)]))).max())
-    raise PrecisionError(
-        f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative; got {value:.12g} with a "
-        f"residual of {residual:.1e}"
-    )
+    krylov.refuse_radius(value, residual)
 
 
 def _radius_by_rates(step: AgentRound) -> float | None:
