@@ -19,9 +19,9 @@ from playwright.sync_api import sync_playwright
 
 from fedlsa.fitting import Regression
 from fedlsa.network.coordinator.runs import RunFolder
-from fedlsa.network.demo import COMMAND
+from fedlsa.network.demo import COMMAND, end_process, start_process
 from fedlsa.network.folder.setup import enrol, init
-from fedlsa.network.processes import Child, free_port
+from fedlsa.network.processes import free_port
 from fedlsa.network.protocol.run_settings import StartOptions
 
 SITES, COLUMNS, ROWS = ("amsterdam", "berlin", "lisbon", "oslo"), ("age", "dose", "weight", "visits"), 2000
@@ -72,18 +72,16 @@ def main(out: Path = IMAGES) -> None:
         task = Regression("outcome")
         network = init(root / "net", SITES, "127.0.0.1", free_port(), task=task, page_port=free_port())
         site_port = free_port()
-        children = {"serve": Child((*COMMAND, "serve", str(network.folder)), root / "serve.log")}
+        commands = {"serve": (*COMMAND, "serve", str(network.folder))}
         for c, site in enumerate(SITES):
             write_table(root / f"{site}.csv", c)
             home = enrol(network, network.bundle(site), root / site)
             text = home.policy.read_text().replace('ledger_copy = ""', f'ledger_copy = "{root / "copies"}"')
             home.policy.write_text(text)
             page = ("--page-port", str(site_port)) if site == SHOWN else ("--no-page",)
-            words = (*COMMAND, "join", str(home.folder), "--data", str(root / f"{site}.csv"), "--yes", *page)
-            children[site] = Child(words, root / f"{site}.log")
+            commands[site] = (*COMMAND, "join", str(home.folder), "--data", str(root / f"{site}.csv"), "--yes", *page)
+        children = {name: start_process(words, root / f"{name}.log") for name, words in commands.items()}
         try:
-            for child in children.values():
-                child.start()
             run = RunFolder.create(
                 network, StartOptions(epsilon=1e-4, local="means", grace=1.0, deadline=5.0, name="trial")
             )
@@ -94,7 +92,7 @@ def main(out: Path = IMAGES) -> None:
             shoot(driver, f"http://127.0.0.1:{site_port}/", out, "network-site.png")
         finally:
             for child in reversed(children.values()):
-                child.end()
+                end_process(child)
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ class Hostile:
 
     def unmasked(self, message, answer, grid=VECTORS):
         """What the victim hid: the invented sites' keys are the coordinator's, so it can take all masks off."""
-        known = self.handler.ledger.run(self.terms.token)  # what the coordinator said itself
+        known = self.handler.ledger.runs.get(self.terms.token)  # what the coordinator said itself
         context = known.labels["measure"] if isinstance(message, Work | Finish) else known.terms
         if isinstance(message, Measure):
             context += known.labels.get("standardise", "")

@@ -77,9 +77,9 @@ def test_totals_are_those_of_the_entries_and_survive_a_new_process(place):
     for found in (ledger, opened(place)):
         assert found.totals == wanted
         assert found.roster == {"site-2": "ab"}
-        assert found.run("t").rounds == 3
-        assert found.run("t").terms == "x"
-        assert found.run("v") is None
+        assert found.runs["t"].rounds == 3
+        assert found.runs["t"].terms == "x"
+        assert "v" not in found.runs
     assert stat.S_IMODE(ledger.store.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(ledger.copy.stat().st_mode) == 0o600
 
@@ -116,7 +116,7 @@ def test_a_ledger_that_is_lost_takes_its_totals_from_the_copy(place):
     put_aside(place / "site")
     again = opened(place)
     assert again.totals == LedgerTotals(answers=4, runs=1, rounds=4, noised=4, rho=2.0, noised_site=4, rho_site=2.0)
-    assert "lost or restored" in again.run("t").closed  # what was answered in it is not known any more
+    assert "lost or restored" in again.runs["t"].closed  # what was answered in it is not known any more
     assert opened(place).totals == again.totals  # once is enough
     assert [entry["asked"] for entry in again.store.entries()] == ["restored"]
     answers(again, 1, token="u")
@@ -128,7 +128,7 @@ def test_a_restored_backup_of_the_folder_is_noticed_by_the_copy(place, backed_up
     again = restored(place)
     assert again.totals.rho == 2.5
     assert again.totals.answers == 5
-    assert again.run("t").closed
+    assert again.runs["t"].closed
 
 
 def test_a_restored_backup_is_noticed_by_the_receipt_where_the_copy_is_lost_too(place, backed_up):

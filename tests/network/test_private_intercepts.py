@@ -10,6 +10,7 @@ from test_standard_errors import UnevenWorld
 import fedlsa as fl
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, from_share, to_floats
+from fedlsa.network.site.facts import check
 
 OWN = fl.Regression("y", own="intercept")
 MOVED = np.array([64.0, -32.0, 0.0, 1024.0])  # what is added to the columns of one site, the target's last
@@ -55,6 +56,14 @@ def test_no_message_of_a_run_tells_what_a_site_adds_to_its_columns(tmp_path, opt
     shift = MOVED[-1] - MOVED[:-1] @ own["coefficients"]
     assert other["own_intercept"] - own["own_intercept"] == pytest.approx(shift, rel=1e-6)
     assert "intercept" not in json.dumps(result["names"])
+
+
+def test_who_joins_is_told_that_the_intercept_stays_at_the_site(tmp_path):
+    world = OpenWorld(tmp_path / "still", 0.0)
+    task, folders = world.network.task, (world.network, world.sites["site-1"])
+    assert "it stays here" in " ".join(check(world.handler("site-1").table.data.opened, task))
+    for of in folders:
+        assert "an intercept of its own, which stays there" in " ".join((of.folder / "README.md").read_text().split())
 
 
 def test_the_attack_hears_the_means_of_a_site_that_shares_its_intercept(tmp_path):

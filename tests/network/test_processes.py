@@ -12,9 +12,9 @@ import pytest
 
 from fedlsa.errors import NetworkError
 from fedlsa.network import processes
+from fedlsa.network.demo import end_process, start_process
 from fedlsa.network.processes import (
     OWN_PORTS,
-    Child,
     bracketed,
     free_port,
     interrupted_by_signals,
@@ -32,29 +32,21 @@ STUBBORN = [
 
 
 def started(path, command):
-    child = Child(command, path / "child.log")
-    child.start()
+    child = start_process(command, path / "child.log")
     end = time.monotonic() + 60
-    while "up" not in child.log.read_text():
+    while "up" not in (path / "child.log").read_text():
         assert time.monotonic() < end
         time.sleep(0.02)
     return child
 
 
-def test_a_child_ends_politely_and_is_started_again(tmp_path):
-    child = started(tmp_path, SLEEP)
-    first = child.pid
-    assert child.end() == -signal.SIGTERM
-    assert child.pid is None
-    child.start()
-    assert child.pid not in (None, first)
-    child.kill()
-    assert child.pid is None
-    assert child.end() == -signal.SIGKILL  # it has ended already
-
-
-def test_a_child_that_will_not_end_is_killed(tmp_path):
-    assert started(tmp_path, STUBBORN).end(patience=0.2) == -signal.SIGKILL
+def test_a_child_ends_politely_and_one_that_will_not_end_is_killed(tmp_path):
+    for command, number in ((SLEEP, signal.SIGTERM), (STUBBORN, signal.SIGKILL)):
+        (tmp_path / number.name).mkdir()
+        child = started(tmp_path / number.name, command)
+        for _ in range(2):  # the second time it has ended already
+            end_process(child, patience=0.2 if command is STUBBORN else 10.0)
+            assert child.returncode == -number
 
 
 def test_one_process_per_folder_and_a_killed_one_leaves_it_free(tmp_path):
@@ -69,6 +61,7 @@ def test_one_process_per_folder_and_a_killed_one_leaves_it_free(tmp_path):
     ):
         pass
     child.kill()
+    child.wait()
     assert not is_held(lock)
     with only_one(lock, "again"):
         assert is_held(lock)
@@ -87,6 +80,7 @@ def test_whoever_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path):
                 pass
     finally:
         child.kill()
+        child.wait()
 
 
 def test_a_lock_that_cannot_be_written_is_one_sentence(tmp_path):

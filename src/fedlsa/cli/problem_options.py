@@ -197,10 +197,7 @@ INTEGERS = partial(several, int, "an integer such as 10, or several such as 10,1
 SEVERAL = "Several, a,b or repeated, are compared."
 BASIC: Words = {
     "method": Option(
-        f"{REPEATED} By default {' and '.join(COMPARED)}.",
-        kind=list[str] | None,
-        read=chosen_methods,
-        names=FAMILY,
+        f"{REPEATED} By default {' and '.join(COMPARED)}.", kind=list[str] | None, read=chosen_methods, names=FAMILY
     ),
     "step_size": Option(f"Step size eta. {SEVERAL}", kind=list[str], read=REALS),
     "local_steps": Option(f"Observations between communications, H. {SEVERAL}", kind=list[str], read=INTEGERS),

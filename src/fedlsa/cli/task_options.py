@@ -118,12 +118,7 @@ VALUE: Words = {
 }
 REGRESSION_TASK = Options(
     Regression,
-    {
-        "A regression": {
-            **REGRESSION,
-            "target": Option("Column to be explained, or a formula.", shown="y"),
-        }
-    },
+    {"A regression": {**REGRESSION, "target": Option("Column to be explained, or a formula.", shown="y")}},
     optional=True,
 )
 VALUE_TASK = Options(Value, {"Or a value function": VALUE}, optional=True)

@@ -52,15 +52,13 @@ def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[
 
     kept : a head from before, NUMBER:HASH; a log that no longer holds it is a NetworkError
     """
-    store = Database(Network.load(folder).folder)
-    head = store.verify(None if kept is None else ChainHead.from_text(kept))
-    counts = Counter(str(entry.get("event")) for entry in store.entries())
+    found = contents(folder, kept)
+    entries = found["entries"]
+    counts = Counter(str(entry.get("event")) for entry in entries)
     counted = ", ".join(f"{n} {printable(event, 40)}" for event, n in sorted(counts.items())) or "nothing yet"
-    return [
-        *map(_line, store.last(last)),
-        f"{store.path}: {head.number} entries, each holds the one before it ({counted})",
-        f"keep this elsewhere, and give it back with --head: {head}",
-    ]
+    whole = f"{found['file']}: {len(entries)} entries, each holds the one before it ({counted})"
+    keep = f"keep this elsewhere, and give it back with --head: {found['head']}"
+    return [*map(_line, entries[max(len(entries) - last, 0) :]), whole, keep]
 
 
 def _line(entry: dict[str, Any]) -> str:

@@ -8,10 +8,11 @@ and beside the simulation of the same run.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from ..algorithms import SCAFFLSA
 from ..checks import Floats
 from ..engine import simulate
 from ..errors import NetworkError
-from ..files import reason
 from ..fitting import Regression
 from ..problems import from_observations
 from .coordinator.commands import SERVED, outcome
 from .coordinator.runs import RunFolder, amount, balance, line
+from .disk import trying_to
 from .folder.setup import enrol, init
-from .processes import Child, free_port, interrupted_by_signals, is_held
+from .processes import free_port, interrupted_by_signals, is_held
 from .protocol.run_settings import StartOptions
 from .site.site_data import scale_from_json
 
@@ -49,10 +50,8 @@ Say = Callable[[str], None]
 def demo(folder: Path | str | None = None, *, say: Say = print) -> float:
     """Run the demonstration in a folder, by default a temporary one; the largest difference to the simulation."""
     where = Path(tempfile.mkdtemp(prefix="fedlsa-demo-")) if folder is None else Path(folder)
-    try:
+    with trying_to(f"make the folder {where}"):
         where.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NetworkError(f"cannot make the folder {where}: {reason(error)}") from error
     if any(where.iterdir()):
         raise NetworkError(f"folder must be a new or an empty one; {where} has files in it")
     with interrupted_by_signals():
@@ -67,28 +66,32 @@ def _demo(where: Path, say: Say) -> float:
     data = [_rows(c) for c in range(SITES)]
     network = init(where / "net", SITES, "127.0.0.1", free_port(), task=Regression("outcome"))
     say(f"{SITES} sites with {ROWS} rows each, {len(COLUMNS)} columns; a network in {where / 'net'}")
-    serve = Child((*COMMAND, "serve", str(network.folder), "--no-page"), where / "serve.log")
-    sites: dict[str, Child] = {}
+    commands: dict[str, Sequence[str]] = {"serve": (*COMMAND, "serve", str(network.folder), "--no-page")}
+    children: dict[str, subprocess.Popen[bytes]] = {}
     for site, (X, y) in zip(network.sites, data, strict=True):
         file, head = where / f"{site}.csv", ",".join((*COLUMNS, "outcome"))
         np.savetxt(file, np.column_stack([X, y]), delimiter=",", header=head, comments="", fmt="%.17g")
         site_folder = enrol(network, network.bundle(site), where / site).folder
-        sites[site] = Child((*COMMAND, "join", str(site_folder), "--data", str(file), "--yes"), where / f"{site}.log")
+        commands[site] = (*COMMAND, "join", str(site_folder), "--data", str(file), "--yes")
     say(f"starting the coordinator and {SITES} sites, a process each; TLS, a key per site, masked answers")
     options = StartOptions(
         step_size=ETA, local_steps=H, rounds=ROUNDS, local="means", min_sites=SITES, deadline=60, name="demo"
     )
+
+    def start(name: str) -> None:
+        children[name] = start_process(commands[name], where / f"{name}.log")
+
     try:
-        for child in (serve, *sites.values()):
-            child.start()
+        for name in commands:
+            start(name)
         while not is_held(network.folder / SERVED):
-            if serve.pid is None:
-                raise NetworkError(f"the coordinator has ended; see {serve.log}")
+            if children["serve"].poll() is not None:
+                raise NetworkError(f"the coordinator has ended; see {where / 'serve.log'}")
             time.sleep(0.05)
-        _watch(RunFolder.create(network, options), sites, say)
+        _watch(RunFolder.create(network, options), children, start, say)
     finally:
-        for child in (*sites.values(), serve):
-            child.end()
+        for child in reversed(children.values()):
+            end_process(child)
     return _compare(outcome(network.folder), data, say)
 
 
@@ -100,7 +103,26 @@ def _rows(c: int) -> tuple[Floats, Floats]:
     return X, X @ theta + 2.0 + c + rng.normal(size=ROWS)
 
 
-def _watch(run: RunFolder, sites: Mapping[str, Child], say: Say) -> None:
+def start_process(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a process group of its own, so that a terminal's Ctrl-C reaches only us."""
+    with log.open("ab") as out:
+        pipe = subprocess.PIPE  # which ends when we do, however that is
+        return subprocess.Popen(command, stdin=pipe, stdout=out, stderr=out, start_new_session=True)
+
+
+def end_process(child: subprocess.Popen[bytes], patience: float = 10.0) -> None:
+    """End a process by its own id, first politely, then for certain."""
+    child.terminate()
+    try:
+        child.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def _watch(
+    run: RunFolder, children: Mapping[str, subprocess.Popen[bytes]], start: Callable[[str], None], say: Say
+) -> None:
     """Show the run; kill a site in the middle and bring it back."""
     alive, end = True, time.monotonic() + MAX_SECONDS
     for new in run.follow():
@@ -110,9 +132,10 @@ def _watch(run: RunFolder, sites: Mapping[str, Child], say: Say) -> None:
             say(line(event))
             if alive and event["event"] == "round" and event["averages"] >= AFTER:
                 alive = False
-                say(f"{KILLED} is killed with -9 (process {sites[KILLED].pid}) and brought back")
-                sites[KILLED].kill()
-                sites[KILLED].start()
+                say(f"{KILLED} is killed with -9 (process {children[KILLED].pid}) and brought back")
+                children[KILLED].kill()
+                children[KILLED].communicate()
+                start(KILLED)
 
 
 def _compare(result: dict[str, Any], data: list[tuple[Floats, Floats]], say: Say) -> float:

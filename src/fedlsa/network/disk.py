@@ -23,25 +23,30 @@ OTHERS = 0o077  # what a group and everybody else may do
 CHECKED = os.name == "posix"  # elsewhere modes mean little
 
 
+@contextlib.contextmanager
+def trying_to(do: str) -> Iterator[None]:
+    """Within it, what the system refuses is a NetworkError that says what could not be done; do : in words."""
+    try:
+        yield
+    except OSError as error:
+        raise NetworkError(f"cannot {do}: {reason(error)}") from error
+
+
 def create(path: Path, content: bytes, *, secret: bool) -> None:
     """Write a new file, to the disk; a secret has mode 600 before it holds anything. One that exists is an error."""
-    try:
+    with trying_to(f"write {path}"):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET if secret else 0o644)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:
-        raise NetworkError(f"cannot write {path}: {reason(error)}") from error
 
 
 def folder(path: Path) -> Path:
     """A new folder of mode 700; those above it are made if need be."""
-    try:
+    with trying_to(f"make the folder {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
-    except OSError as error:
-        raise NetworkError(f"cannot make the folder {path}: {reason(error)}") from error
     return path
 
 
@@ -50,31 +55,26 @@ def new_folder(target: Path) -> Iterator[Path]:
     """A folder to fill; when the block ends well it gets its name, `target`, which is missing or empty."""
     part = folder(target.with_name(f".{target.name}.{secrets.token_hex(4)}.part"))
     try:
-        yield part
-        if target.is_dir():
-            target.rmdir()  # refuses when something has come into it meanwhile
-        os.rename(part, target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise NetworkError(f"cannot make the folder {target}: {reason(error)}") from error
+        with trying_to(f"make the folder {target}"):
+            yield part
+            if target.is_dir():
+                target.rmdir()  # refuses when something has come into it meanwhile
+            os.rename(part, target)
+            sync_folder(target.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def is_new(target: Path) -> bool:
     """Whether a folder of this name is missing or empty."""
-    try:
+    with trying_to(f"read the folder {target}"):
         return not target.exists() or (target.is_dir() and not any(target.iterdir()))
-    except OSError as error:
-        raise NetworkError(f"cannot read the folder {target}: {reason(error)}") from error
 
 
 def check_secret(path: Path, what: str) -> Path:
     """A secret that exists and that only its owner may read."""
-    try:
+    with trying_to(f"read {what} {path}"):
         mode = path.stat().st_mode
-    except OSError as error:
-        raise NetworkError(f"cannot read {what} {path}: {reason(error)}") from None
     if CHECKED and mode & OTHERS:
         raise NetworkError(
             f"{what} {path} must be closed to others (mode 600); got mode {mode & 0o777:o}. "
@@ -92,6 +92,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None if there is no file."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
     except FileNotFoundError:
         return None
-    return content

@@ -8,19 +8,17 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import IO, Any
 
 from ..errors import NetworkError
-from ..files import reason
 from ..installation import __version__
+from .disk import trying_to
 from .protocol.codec import VERSION, printable
 
 OWN_PORTS = range(20_000, 32_000)  # below those that systems give to connections (Linux 32768 and up, others 49152)
@@ -34,10 +32,8 @@ def only_one(path: Path, refusal: str, folder: Path | None = None) -> Iterator[N
     """
     import fcntl
 
-    try:
+    with trying_to(f"write {path}"):
         file = path.open("a+")
-    except OSError as error:
-        raise NetworkError(f"cannot write {path}: {reason(error)}") from None
     with file:
         while not _flock(file, exclusive=True):
             if not _flock(file, exclusive=False):
@@ -102,51 +98,6 @@ def interrupted_by_signals() -> Iterator[None]:
             signal.signal(number, old)
 
 
-@dataclass
-class Child:
-    """A process with a log of its own; nobody starts it again unless asked."""
-
-    command: Sequence[str]
-    log: Path
-    env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int | None:
-        return self.process.pid if self.process is not None and self.process.poll() is None else None
-
-    def start(self) -> None:
-        """Start it, in a process group of its own so that a terminal's Ctrl-C reaches only us."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                list(self.command),
-                stdin=subprocess.PIPE,  # which ends when we do, however that is
-                stdout=out,
-                stderr=out,
-                env=self.env,
-                start_new_session=True,
-            )
-
-    def kill(self) -> None:
-        """kill -9, by its own id."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.communicate()
-
-    def end(self, patience: float = 10.0) -> int | None:
-        """End it by its own id, first politely, then for certain; its exit code."""
-        if self.process is None:
-            return None
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.communicate(timeout=patience)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        return self.process.wait()
-
-
 def free_port() -> int:
     """A port of loopback that nobody listens on now, and that no system gives away by itself before it is used.
 
@@ -199,7 +150,7 @@ class _PrivateFile(RotatingFileHandler):
 
 def rotating(path: Path) -> logging.Logger:
     """A logger that writes to this file, at most LOG_BYTES of it and OLD_LOGS older ones; the same one each time."""
-    try:
+    with trying_to(f"write the log {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         logger = logging.getLogger(f"fedlsa.file.{str(path.resolve()).replace('.', '_')}")
         if not logger.handlers:
@@ -208,8 +159,6 @@ def rotating(path: Path) -> logging.Logger:
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
             logger.propagate = False
-    except OSError as error:
-        raise NetworkError(f"cannot write the log {path}: {reason(error)}") from error
     return logger
 
 
@@ -263,13 +212,11 @@ def stamp() -> dict[str, Any]:
 
 def check_stamp(run: str, kept: Mapping[str, Any] | None) -> None:
     """Refuse to go on with a run that was begun with another protocol; kept : its stamp, None where there is none."""
-    version_told = {} if kept is None else kept
-    if version_told.get("protocol") == VERSION:
+    told = kept or {}
+    if told.get("protocol") == VERSION:
         return
-    old, protocol = (
-        printable(version_told.get("program", "an older version"), 40),
-        printable(version_told.get("protocol", "unknown"), 12),
-    )
+    old = printable(told.get("program", "an older version"), 40)
+    protocol = printable(told.get("protocol", "unknown"), 12)
     raise NetworkError(
         f"the run {run} was begun by fedlsa {old} (protocol {protocol}), and this is "
         f"fedlsa {__version__} (protocol {VERSION}): finish it with that version, or start a new run; its files stay"

@@ -160,10 +160,7 @@ class Inquiry:
 
 
 Agreement = dict[str, Any]  # terms.json
-CAPPED = (
-    "no site counts for more than {:.3g}: not all rows count the same, and this is not pooled least squares "
-    "(--max-weight)"
-)
+CAPPED = "not all rows count the same, and this is not pooled least squares (--max-weight)"
 
 
 def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
@@ -229,7 +226,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     run.save(state)
     run.note("planned", text=plan["plan"], rounds=settings.rounds, dim=scale.dim, sites=list(sites))
     if weight == "samples" and (weights < np.array(rows) / sum(rows) * (1 - 1e-9)).any():
-        run.note("weights", text=CAPPED.format(weights.max()))
+        run.note("weights", text=f"no site counts for more than {weights.max():.3g}: {CAPPED}")
     return state, terms
 
 
@@ -267,12 +264,8 @@ def _settings(
     values["weight"] = checked_weight(with_.network.task, options.weight)
     kept: Agreement = {"plan": "as asked for", "rate": None, "epsilon": options.epsilon}
     if options.epsilon is not None:
-        asked = (
-            numbers,
-            [run_plan.StepLimits(m.least_steps, m.largest_eta) for m in measured],
-            options.epsilon,
-            options.method,
-        )
+        limits = [run_plan.StepLimits(m.least_steps, m.largest_eta) for m in measured]
+        asked = numbers, limits, options.epsilon, options.method
         if all(m.A is not None for m in measured):
             plan = run_plan.plan_from_moments(run_plan.stack_moments(measured, weights), *asked, options.local)
         else:

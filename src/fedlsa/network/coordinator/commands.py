@@ -126,25 +126,22 @@ class CoordinatorService:
         self._ended = threading.Event()
         self._alarms: dict[str, float] = {}
         if carrier is None:
-            self.carrier: Any = self._grpc()
+            lineage = Lineage(self.folder / "coordinators")
+            self.carrier: Any = GrpcCarrier(
+                f"{bracketed(listening(self.network.host))}:{self.network.port}",
+                self.pinned.identity_files,
+                self.pinned,
+                identity=lineage.identity,
+                knows=lineage.knows,
+                connections=connections(),
+                say=self.say,
+                alarm=self._alarm,
+            )
         else:
             module, place = installed_carrier(carrier)
             self.carrier = module.open_coordinator(self.network, place, say)
         self.thread = threading.Thread(target=self._carry_runs, name="runs", daemon=True)
         self.thread.start()
-
-    def _grpc(self) -> GrpcCarrier:
-        lineage = Lineage(self.folder / "coordinators")
-        return GrpcCarrier(
-            f"{bracketed(listening(self.network.host))}:{self.network.port}",
-            self.pinned.identity_files,
-            self.pinned,
-            identity=lineage.identity,
-            knows=lineage.knows,
-            connections=connections(),
-            say=self.say,
-            alarm=self._alarm,
-        )
 
     @property
     def alive(self) -> bool:
@@ -349,9 +346,8 @@ def status(folder: Path | str, name: str | None = None) -> str:
     lines += facts["warnings"]
     if facts["not_approved"]:
         lines.append(f"not approved yet: {', '.join(facts['not_approved'])} (fedlsa network approve)")
-    if facts["run"] is None:
-        return "\n".join([*lines, "no run yet (fedlsa network run)"])
-    return "\n".join([*lines, *RunSummary(chosen(network, name)).read().lines(network.sites)])
+    run = facts["run"] and RunSummary(chosen(network, name)).read().lines(network.sites)
+    return "\n".join([*lines, *(run or ["no run yet (fedlsa network run)"])])
 
 
 def status_facts(folder: Path | str, name: str | None = None) -> dict[str, Any]:

@@ -37,19 +37,17 @@ def site_names(given: Any) -> tuple[str, ...]:
     return names
 
 
-def host_kind(host: Any) -> str:
-    """ "ip" or "dns": what kind of name a host is; a port or a scheme is no part of it."""
+def check_host(host: Any) -> None:
+    """Refuse what is neither an IP address nor the name of a host; a port or a scheme is no part of it."""
     rule = f"host must be an IP address or a host name such as fl.example.org, without a port; got {checks.show(host)}"
     if not isinstance(host, str):
         raise ArgumentTypeError(rule)
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        label = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-        if len(host) > 253 or not re.fullmatch(rf"{label}(?:\.{label})*", host) or re.fullmatch(r"[\d.]+", host):
+    label = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+    if len(host) > 253 or not re.fullmatch(rf"{label}(?:\.{label})*", host) or re.fullmatch(r"[\d.]+", host):
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
             raise ArgumentError(rule) from None
-        return "dns"
-    return "ip"
 
 
 def check_task(task: Task) -> None:
@@ -171,13 +169,11 @@ class _Folder:
 
 def read_file(path: Path) -> bytes:
     """A small file, whole; one that is too large for ours, a link to a device or missing is refused."""
-    try:
+    with disk.trying_to(f"read {path}"):
         if not path.is_file() and path.exists():
             raise NetworkError(f"{path} is not a file")
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise NetworkError(f"cannot read {path}: {reason(error)}") from error
     if len(content) > MAX_FILE_BYTES:
         raise NetworkError(f"{path} must have at most {MAX_FILE_BYTES} bytes; got more")
     return content
@@ -205,7 +201,7 @@ class Network(_Folder):
     signing_key, runs, revoked = _file("signing.key"), _file("runs"), _file("revoked")
 
     def __post_init__(self) -> None:
-        host_kind(self.host)
+        check_host(self.host)
         checks.integer("port", self.port, at_least=1, at_most=65535)
         checks.integer("page_port", self.page_port, at_least=1, at_most=65535)
         if self.port == self.page_port:
@@ -217,8 +213,8 @@ class Network(_Folder):
     def load(cls, folder: Path | str) -> Network:
         """Read a folder that `fedlsa network init` made; its secrets must be closed to others."""
         out = cls._read(checks.path("folder", folder))
-        for path, what in ((out.key, "the server's key"), (out.signing_key, "the signing key")):
-            disk.check_secret(path, what)
+        disk.check_secret(out.key, "the server's key")
+        disk.check_secret(out.signing_key, "the signing key")
         if out.ca_key.exists():  # it may be kept elsewhere between renewals
             disk.check_secret(out.ca_key, "the authority's key")
         read_file(out.certificate)
@@ -253,7 +249,7 @@ class SiteFolder(_Folder):
 
     def __post_init__(self) -> None:
         site_names([self.name])
-        host_kind(self.host)
+        check_host(self.host)
         checks.integer("port", self.port, at_least=1, at_most=65535)
         check_task(self.task)
 

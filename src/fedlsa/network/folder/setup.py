@@ -333,8 +333,10 @@ def _word(text: str) -> str:
 
 def _task(task: Task) -> str:
     if isinstance(task, Regression):
-        if task.formula is not None:
-            return f"The task: the linear model `{printable(task.formula)}`."
         by = "all other columns" if task.columns is None else ", ".join(f"`{printable(n)}`" for n in task.columns)
-        return f"The task: a linear model of the column `{printable(task.target)}` by {by}."
+        model = f"a linear model of the column `{printable(task.target)}` by {by}"
+        if task.formula is not None:
+            model = f"the linear model `{printable(task.formula)}`"
+        own = " Each site has an intercept of its own, which stays there." if task.own is not None else ""
+        return f"The task: {model}.{own}"
     return f"The task: the value function of the logged policy, discount {task.discount:g}, trace {task.trace:g}."

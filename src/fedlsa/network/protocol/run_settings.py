@@ -16,9 +16,11 @@ from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError, NetworkError
 from ...fitting.tasks import SECURE_SITES, WEIGHTS
 from ...theory.privacy import LOCAL
+from ...value_objects import Checked, count, number
 from .codec import Struct
 from .ring import Coding
 
+NONE = type(None)
 LARGEST_COUNT = 2**31  # sites: only to check participation before their number is known
 ABSENCE = ("restart", "freeze")
 AGGREGATIONS = ("secure", "plain")
@@ -27,15 +29,13 @@ AGGREGATIONS = ("secure", "plain")
 def plain_name(argument: str, value: Any) -> str:
     """A name that is safe in files, commands and certificates."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", value):
-        raise ArgumentError(
-            f"{argument} must be made of letters, digits and dashes (at most 63, no dash first); "
-            f"got {checks.show(value)}"
-        )
+        rule = f"{argument} must be made of letters, digits and dashes (at most 63, no dash first)"
+        raise ArgumentError(f"{rule}; got {checks.show(value)}")
     return value
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartOptions:
+class StartOptions(Checked):
     """What a run is asked for: fedlsa.network.coordinator.commands.run(folder, options).
 
     epsilon : the accuracy, from which a plan follows; or by hand step_size, local_steps and rounds (Scaffnew
@@ -69,35 +69,36 @@ class StartOptions:
     """
 
     method: str = "scafflsa"
-    epsilon: float | None = None
-    step_size: float | None = None
-    local_steps: int | None = None
-    rounds: int | None = None
-    seed: int = 0
+    epsilon: float | None = number(None, NONE, above=0)
+    step_size: float | None = number(None, NONE, above=0)
+    local_steps: int | None = count(None, NONE, at_least=1)
+    rounds: int | None = count(None, NONE, at_least=1)
+    seed: int = count(0)
     local: str = "rows"
     weight: str | None = None
-    max_weight: float | None = None
+    max_weight: float | None = number(None, NONE, above=0, at_most=1)
     aggregation: str | None = None
-    min_sites: int | None = None
-    deadline: float = 120.0
-    grace: float = 20.0
+    min_sites: int | None = count(None, NONE, at_least=1)
+    deadline: float = number(120.0, above=0)
+    grace: float = number(20.0, at_least=0)
     participation: float | None = None
     participants: int | None = None
     clip: float | None = None
-    outlier: float = 10.0
-    trim: int = 0
+    outlier: float = number(10.0, at_least=0)
+    trim: int = count(0)
     quantise: int | None = None
     noise: float | None = None
     unit: str = "site"
     row_clip: float | None = None
-    patience: int = 3
+    patience: int = count(3, at_least=1)
     absence: str = "restart"
-    strikes: int = 5
-    most_in_vain: int = 20
+    strikes: int = count(5, at_least=1)
+    most_in_vain: int = count(20, at_least=1)
     errors_of: tuple[str, ...] = ()
     name: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, allowed in {
             "method": supporting("network"),
             "local": LOCAL,
@@ -110,27 +111,12 @@ class StartOptions:
         given = [name for name in ("step_size", "local_steps", "rounds") if getattr(self, name) is not None]
         if (self.epsilon is None) == (not given) or len(given) not in (0, 3):
             got = (["epsilon"] if self.epsilon is not None else []) + given
-            raise ArgumentError(
-                "epsilon alone, or step_size, local_steps and rounds together, must be given; "
-                f"got {' and '.join(got) or 'none of them'}"
-            )
-        for name in ("epsilon", "step_size", "deadline"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, checks.real(name, getattr(self, name), above=0))
-        for name in ("outlier", "grace"):
-            object.__setattr__(self, name, checks.real(name, getattr(self, name), at_least=0))
-        if self.max_weight is not None:
-            object.__setattr__(self, "max_weight", checks.real("max_weight", self.max_weight, above=0, at_most=1))
-        for name in ("local_steps", "rounds", "min_sites", "patience", "strikes", "most_in_vain"):
-            if getattr(self, name) is not None:
-                checks.integer(name, getattr(self, name), at_least=1)
-        checks.integer("seed", self.seed)
-        checks.integer("trim", self.trim)
+            rule = "epsilon alone, or step_size, local_steps and rounds together, must be given"
+            raise ArgumentError(f"{rule}; got {' and '.join(got) or 'none of them'}")
         self.coding  # noqa: B018  # checks what concerns uploads
         if self.trim and self.aggregation == "secure":
-            raise ArgumentError(
-                f"trim must come with the aggregation 'plain', for sums hide single replies; got {self.trim}"
-            )
+            rule = "trim must come with the aggregation 'plain', for sums hide single replies"
+            raise ArgumentError(f"{rule}; got {self.trim}")
         object.__setattr__(self, "errors_of", tuple(self.errors_of or ()))
         if self.errors_of and (self.noise is not None or self.trim or self.method == "fedlsa"):
             wrong = "noise" if self.noise is not None else "trim" if self.trim else "the method 'fedlsa'"
@@ -161,11 +147,8 @@ class StartOptions:
         exact = self.secure(sites) and self.noise is None
         out = (most if exact else max((most + 1) // 2, floor)) if self.min_sites is None else self.min_sites
         if not floor <= out <= most:
-            why = (
-                "at least three, for secure aggregation"
-                if self.secure(sites)
-                else f"above twice trim ({2 * self.trim})"
-            )
+            plain = f"above twice trim ({2 * self.trim})"
+            why = "at least three, for secure aggregation" if self.secure(sites) else plain
             raise ArgumentError(f"min_sites must be {why}, and at most the {most} sites of a round; got {out}")
         return out
 
@@ -196,9 +179,9 @@ class RunSettings(StartOptions):
     reach : about how far the solution may be, where it is known: no mean moves further than `outlier` times it
     """
 
-    step_size: float = field()
-    local_steps: int = field()
-    rounds: int = field()
+    step_size: float = number(instead=NONE, above=0)
+    local_steps: int = count(instead=NONE, at_least=1)
+    rounds: int = count(instead=NONE, at_least=1)
     name: str = field()
     sites: tuple[str, ...]
     weights: tuple[float, ...] | None = None
@@ -256,20 +239,15 @@ class RunTerms(Struct, frozen=True, kw_only=True, eq=True):
     program: str = ""
 
     def check(self) -> None:
-        for name, allowed in {
-            "method": supporting("network"),
-            "local": LOCAL,
-            "aggregation": AGGREGATIONS,
-        }.items():
+        for name, allowed in {"method": supporting("network"), "local": LOCAL, "aggregation": AGGREGATIONS}.items():
             checks.choice(name, getattr(self, name), allowed)
         for site in self.sites:
             plain_name("each of sites", site)
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise ArgumentError(f"sites must be different names, at least one; got {checks.show(self.sites)}")
         if self.aggregation == "secure" and len(self.certificates) != len(self.sites):
-            raise ArgumentError(
-                f"certificates must be one per site with secure aggregation; got {len(self.certificates)}"
-            )
+            rule = "certificates must be one per site with secure aggregation"
+            raise ArgumentError(f"{rule}; got {len(self.certificates)}")
 
     @property
     def secure(self) -> bool:

@@ -189,12 +189,10 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
     invited = np.isin(np.arange(N), agents)
     expected = (invited | late | ~here) & ~gone & ~state.aside
     clip = s.clip or 0.0 if state.secure else state.bound(int(plan.updates[0]))
-    arrays = zeros(OpenRound, {"N": N, "d": d, "limbs": s.coding.grid.limbs}) | {
-        "invited": invited,
-        "expected": expected,
-    }
+    arrays = zeros(OpenRound, {"N": N, "d": d, "limbs": s.coding.grid.limbs})
     lengths = int(plan.updates[0]), float(plan.gains[0])
     since = int(state.known[invited].min(initial=len(state.entries)))
+    arrays |= {"invited": invited, "expected": expected}
     pending = OpenRound(state.opened + 1, "", *lengths, clip, since, **arrays)
     state = replace(state, opened=state.opened + 1, gone=gone, pending=pending)
     digest = next((order.label().hex() for order in _orders(state, pending).values()), "")
@@ -430,10 +428,7 @@ def _mean(state: ServerState, pending: OpenRound, took: Flags) -> Floats:
 
 def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats) -> ServerState:
     """The state after an average, by which theta moves."""
-    from ...engine.reference import Iterate, serve
-
-    start = Iterate.start(state.theta, np.zeros((1, state.dim)))
-    theta = serve(start, state.settings.algorithm, state.averages + 1, moved[None], np.ones(1), 0.0).theta
+    theta = state.theta + moved
     size = float(np.linalg.norm(moved)) if state.secure else float(np.median(pending.sizes[took]))
     average = messages.Average(
         pending.round, bytes.fromhex(pending.order), messages.digest_of_mean(theta), _names(state, took)

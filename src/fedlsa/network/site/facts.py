@@ -141,6 +141,8 @@ def check(site: DataTable, task: Task) -> list[str]:
         if columns.importance is not None:
             lines.append(f"Importance weights in {columns.importance!r}.")
     lines.append(f"{d} coefficients: {listed(table_view.names)}.")
+    if task.own is not None:
+        lines.append("The intercept is this site's own: it stays here, and stands in the site's results alone.")
     for column, levels in columns.levels:
         fewest = next(rows for name, _, rows in table_view.facts.levels if name == column)
         shown = printable(listed([str(level) for level in levels]), 500)

@@ -211,10 +211,6 @@ class Ledger:
                 "answer under the same mask"
             )
 
-    def run(self, token: str) -> RunEntry | None:
-        """What is known of a run; None of a new one."""
-        return self.runs.get(token)
-
     # entries
 
     def enter(self, run: str, token: str, asked: str, left: str, label: str, digest: str, **more: Any) -> str:

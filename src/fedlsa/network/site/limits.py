@@ -313,7 +313,7 @@ def check_round(
     state: ClientState | None,
 ) -> dict[str, Any]:
     """Refuse a round that asks for more than the policy allows; what its answer spends, for the ledger."""
-    known = ledger.run(terms.token)
+    known = ledger.runs.get(terms.token)
     if known is not None and known.rounds >= policy.most_rounds:
         raise refused("most_rounds", f"this run has had {known.rounds}")
     if work.steps > policy.most_local_steps:

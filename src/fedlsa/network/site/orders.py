@@ -34,18 +34,8 @@ from ...theory.privacy import discrete_gaussian, rho_for
 from .. import disk
 from ..folder.certificates import private_key
 from ..folder.config import SiteFolder, task_text
-from ..protocol import messages
+from ..protocol import client, messages
 from ..protocol.agreed_design import AgreedDesign, plan_sums, scale_sums
-from ..protocol.client import (
-    ClientState,
-    ForgotError,
-    LocalSteps,
-    SiteRun,
-    brought_up_to_date,
-    client_finish,
-    client_step,
-    new_entries,
-)
 from ..protocol.codec import decode, encode, printable
 from ..protocol.ring import STATISTICS, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
@@ -109,16 +99,16 @@ class RunFiles:
     def remember(self, experiment: str, note: dict[str, Any]) -> None:
         self.store.put_json(experiment, "note", note)
 
-    def state(self, experiment: str) -> ClientState | None:
+    def state(self, experiment: str) -> client.ClientState | None:
         """The stored state; with a damaged one the site begins again, as one that forgot."""
         content = self.store.get(experiment, "state")
         try:
-            return None if content is None else decode(content, ClientState)
+            return None if content is None else decode(content, client.ClientState)
         except MessageError as error:
             self.say(f"the state of the run {experiment} is damaged: {error}")
             return None
 
-    def keep(self, experiment: str, old: ClientState | None, new: ClientState | None) -> None:
+    def keep(self, experiment: str, old: client.ClientState | None, new: client.ClientState | None) -> None:
         """Keep a state that has changed: it is on the disk with the next entry of the ledger."""
         if new is not None and new is not old:
             self.store.stage(experiment, "state", encode(new))
@@ -144,11 +134,11 @@ class OpenRun:
     head : of the run's transcript with what the order brings, None where the site remembers another past
     """
 
-    run: SiteRun
+    run: client.SiteRun
     terms: RunTerms
     note: dict[str, Any]
     groups: tuple[str, ...] = ()
-    state: ClientState | None = None
+    state: client.ClientState | None = None
     head: bytes | None = b""
 
     def label(self, order: messages.Summed) -> bytes:
@@ -206,7 +196,7 @@ class OrderHandler:
         lasting = changed(terms, receipts=(), program="")  # without what may change during a run
         terms_text = msgspec.json.encode(lasting).decode()
         digest = hashlib.sha256(terms_text.encode()).hexdigest()
-        known = self.ledger.run(terms.token)
+        known = self.ledger.runs.get(terms.token)
         if known is None and self.ledger.totals.runs >= self.policy.most_runs:
             raise limits.refused("most_runs", f"this site has taken part in {self.ledger.totals.runs}")
         if known is not None:
@@ -290,7 +280,7 @@ class OrderHandler:
 
     def _only(self, message: messages.Summed, opened: OpenRun) -> bytes:
         """The label of an order that a run gives once: in other coordinates or sums it would tell more."""
-        label, known = opened.label(message), self.ledger.run(opened.terms.token)
+        label, known = opened.label(message), self.ledger.runs.get(opened.terms.token)
         if known is not None and known.labels.get(message.kind, label.hex()) != label.hex():
             raise PolicyError(f"this site answers one order to {message.kind} in a run; this is another one")
         return label
@@ -307,7 +297,7 @@ class OrderHandler:
             more |= check_round(self.policy, self.ledger, message, terms, self.site, sizes, state)
         local = self._direction(message, opened, steps) if message.target else self.table.drawing(steps)
         with self._closing(message.experiment, terms.token):
-            new, answer = client_step(state, message, replace(run, local=local))
+            new, answer = client.client_step(state, message, replace(run, local=local))
         if isinstance(answer, messages.Refusal):
             return changed(answer, receipt=self.ledger.refuse(message.experiment, message.kind, answer.text))
         try:
@@ -322,7 +312,7 @@ class OrderHandler:
 
     # standard errors
 
-    def _direction(self, message: messages.Work, opened: OpenRun, steps: Steps) -> LocalSteps:
+    def _direction(self, message: messages.Work, opened: OpenRun, steps: Steps) -> client.LocalSteps:
         """Local steps to the direction of a coefficient whose error the terms ask for: A_c v = c, c of length 1.
 
         A regression's A_c are symmetric.
@@ -344,7 +334,7 @@ class OrderHandler:
         if chosen not in (None, len(terms.errors_of)):
             raise MessageError("'directions' must be of the coefficients that the terms ask for; they are not")
         limits.check_scores(self.policy, chosen, scale.dim)
-        brought_up_to_date(opened.state, message, opened.run)  # or another past, with which there is no sum
+        client.brought_up_to_date(opened.state, message, opened.run)  # or another past, with which there is no sum
         with self._closing(message.experiment, terms.token):
             limits.check_row_share(self.policy, self.table.prepare(terms, scale, design)[1])
             pieces = partial(read_scaled, self.table.data.opened, task, self.table.view(design).columns, scale)
@@ -373,10 +363,10 @@ class OrderHandler:
             means = self.table.view(AgreedDesign.from_text(note["design"])).means
             out["own_intercept"] = float(means[-1] - means[:-1] @ out["coefficients"])
         label, order_digest = opened.label(message).hex(), digest_of(message)
-        known = self.ledger.run(terms.token)
+        known = self.ledger.runs.get(terms.token)
         if known is not None and known.labels.get(message.kind) != order_digest:  # the same is answered again
             known.check_open()
-        new, answer = client_finish(opened.state, message, opened.run)
+        new, answer = client.client_finish(opened.state, message, opened.run)
         self.ledger.check_label(label, digest_of(answer))
         self.files.keep(message.experiment, opened.state, new)
         self.site.results.mkdir(exist_ok=True)
@@ -394,7 +384,7 @@ class OrderHandler:
         if note is None:
             raise FedLSAError(f"this site does not know the run {message.experiment}")
         terms = _terms(note["terms"])
-        known = self.ledger.run(terms.token)
+        known = self.ledger.runs.get(terms.token)
         if known is None:
             raise FedLSAError(f"the ledger of this site does not know the run {message.experiment}")
         if not last:
@@ -425,7 +415,7 @@ class OrderHandler:
                 self.table.check_unchanged(note["stamp"], note["table"])
         if terms.token not in self.pairs:
             self.pairs = {terms.token: mask_secrets(terms, self.site)}
-        run = SiteRun(
+        run = client.SiteRun(
             self.site.name, terms.sites, context, _no_steps, terms.coding, self.pairs[terms.token], terms.secure,
             discrete_gaussian, terms.method,
         )  # fmt: skip
@@ -434,7 +424,7 @@ class OrderHandler:
     def _learn_averages(
         self,
         message: messages.Continued,
-        state: ClientState | None,
+        state: client.ClientState | None,
         terms: RunTerms,
         weights: Mapping[str, float],
         groups: list[str],
@@ -442,8 +432,8 @@ class OrderHandler:
         """The head of the transcript; averages that the site learns of are held against the policy, its own or not."""
         try:
             current = state if state is not None and state.generation == message.generation else None
-            entries, head = new_entries(current, message, terms.sites)
-        except ForgotError:  # as the answer will say
+            entries, head = client.new_entries(current, message, terms.sites)
+        except client.ForgotError:  # as the answer will say
             return None
         for entry in entries:
             if len(entry.sites) < self.policy.least_sites:

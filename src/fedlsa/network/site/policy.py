@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from ...files import reason
 from ...fitting.formulas import parse_formula
 from ...fitting.run_plan import LARGEST_STEP, LEAST_LOCAL_STEPS, MOST_ROUNDS
 from ...fitting.tasks import Regression, Task
+from ...value_objects import Checked
 from ..disk import CHECKED
 from ..folder.config import VERSION, parse, read_file
 from ..protocol.codec import printable
@@ -32,13 +34,20 @@ HEAD = """\
 # An entry that is left out has the value that stands here at first."""
 
 
-def entry(default: Any, why: str) -> Any:
-    """An entry with its default and the sentence that stands above it in the file."""
-    return dataclasses.field(default=default, metadata={"why": why})
+def entry(default: Any, why: str, **bounds: Any) -> Any:
+    """An entry with its default and the sentence that stands above it in the file; bounds : of a number above 0."""
+    kinds = {int: partial(checks.integer, at_least=1), float: partial(checks.real, above=0, **bounds), tuple: _texts}
+    return dataclasses.field(default=default, metadata={"why": why, "check": kinds.get(type(default))})
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or any(not isinstance(v, str) or not v for v in value):
+        raise ArgumentTypeError(f"{name} must be a list of texts; got {checks.show(value)}")
+    return tuple(value)
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(Checked):
     """The entries of policy.toml; the sentences that explain them are in the file itself (`text`)."""
 
     tasks: tuple[str, ...] = entry(TASKS, "Kinds of tasks that may be computed: regression, value (of a policy).")
@@ -74,6 +83,7 @@ class Policy:
         LARGEST_STEP,
         "Largest step size times the largest row times least_local_steps, so that not the last rows drawn decide an "
         "answer (at most 1).",
+        at_most=1.0,
     )
     largest_row_share: float = entry(
         0.5, "Largest share of one row in the sums over the table, in any direction (outliers)."
@@ -84,7 +94,7 @@ class Policy:
     least_sites: int = entry(
         3, "A sum that leaves must be over at least so many sites; 1: the coordinator may read this site's own answers."
     )
-    largest_weight: float = entry(0.5, "This site may count for at most this part of a sum.")
+    largest_weight: float = entry(0.5, "This site may count for at most this part of a sum.", at_most=1.0)
     most_groups: int = entry(
         1,
         "Most different groups of sites, or proportions of their weights, over which exact sums may leave, in all "
@@ -103,7 +113,7 @@ class Policy:
         "none", "Differential privacy by noise that this site adds: none, record (of a row) or site (of the table)."
     )
     epsilon: float = entry(1.0, "With privacy: the most that all answers of all runs together may spend.")
-    delta: float = entry(1e-5, "With privacy: the probability that goes with epsilon.")
+    delta: float = entry(1e-5, "With privacy: the probability that goes with epsilon.", below=1)
     noiseless_sums: bool = entry(
         False, "With privacy: whether sums for standardisation, planning and standard errors may leave without noise."
     )
@@ -123,14 +133,7 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            name, value = field.name, getattr(self, field.name)
-            if field.type == "int":
-                checks.integer(name, value, at_least=1)
-            elif field.type == "bool":
-                checks.boolean(name, value)
-            elif field.type == "tuple[str, ...]":
-                object.__setattr__(self, name, _texts(name, value))
+        super().__post_init__()
         for name in self.tasks:
             checks.choice("each of tasks", name, TASKS)
         for name in self.peers:
@@ -138,12 +141,6 @@ class Policy:
                 rule = "each of peers must be a fingerprint of 32 hexadecimal digits"
                 raise ArgumentError(f"{rule}; got {checks.show(name)}")
         checks.choice("privacy", self.privacy, UNITS)
-        for name, most in (
-            ("largest_step", 1.0), ("largest_row_share", None), ("largest_deviation", None), ("largest_weight", 1.0),
-            ("epsilon", None),
-        ):  # fmt: skip
-            object.__setattr__(self, name, checks.real(name, getattr(self, name), above=0, at_most=most))
-        object.__setattr__(self, "delta", checks.real("delta", self.delta, above=0, below=1))
         if not isinstance(self.ledger_copy, str) or "\0" in self.ledger_copy:
             raise ArgumentTypeError(f"ledger_copy must be a path as text; got {checks.show(self.ledger_copy)}")
 
@@ -205,11 +202,9 @@ def template(task: Task) -> str:
 
 def explain(policy: Policy) -> list[str]:
     """What may leave the site under this policy, and what is not promised: a sentence each, for who joins."""
-    rows = (
-        f"Behind every answer are at least {policy.least_local_steps} rows, which this site draws in secret"
-        if policy.draw_rows
-        else "Every answer rests on the averages of all rows"
-    )
+    rows = "Every answer rests on the averages of all rows"
+    if policy.draw_rows:
+        rows = f"Behind every answer are at least {policy.least_local_steps} rows, which this site draws in secret"
     noisy = policy.privacy != "none"
     before = "the number of rows and the names of columns"
     if policy.named_levels:
@@ -224,20 +219,14 @@ def explain(policy: Policy) -> list[str]:
         rows + ("." if noisy else f"{share}."),
     ]
     if policy.least_sites > 1:
-        groups = (
-            f"{policy.most_groups} groups of them, which tell how they differ"
-            if policy.most_groups > 1
-            else "one group of them"
-        )
-        compared = (
-            " (their fingerprints have been compared)."
-            if policy.peers
-            else (": compare fingerprints with them and enter them under peers.")
-        )
+        groups = "one group of them"
+        if policy.most_groups > 1:
+            groups = f"{policy.most_groups} groups of them, which tell how they differ"
+        compare = ": compare fingerprints with them and enter them under peers."
         out.append(
             f"Vectors leave masked: the coordinator can read sums over at least {policy.least_sites} sites only, over "
-            f"{groups}, as long as the others of the sum are who "
-            f"they say they are{compared}"
+            f"{groups}, as long as the others of the sum are who they say they are"
+            + (" (their fingerprints have been compared)." if policy.peers else compare)
         )
     else:
         out.append("The coordinator may read this site's own answers (least_sites = 1).")
@@ -262,12 +251,6 @@ def explain(policy: Policy) -> list[str]:
             + (", and the sums that leave before a run without noise." if policy.noiseless_sums else ".")
         )
     return out
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or any(not isinstance(v, str) or not v for v in value):
-        raise ArgumentTypeError(f"{name} must be a list of texts; got {checks.show(value)}")
-    return tuple(value)
 
 
 # Runs that a person must allow: what waits is shown, and what is allowed is these terms and no others.
@@ -314,10 +297,7 @@ def in_words(terms: RunTerms) -> list[str]:
     local = "rows drawn at random" if terms.local == "rows" else "the averages of all rows"
     rounds = f"at most {terms.rounds} rounds" if terms.rounds else "as many rounds as a plan will say"
     sums = "the coordinator reads sums over sites only" if terms.secure else "the coordinator reads every answer"
-    out = [
-        f"Method {terms.method} on {local}; {rounds}.",
-        f"With {', '.join(terms.sites)}; {sums}.",
-    ]
+    out = [f"Method {terms.method} on {local}; {rounds}.", f"With {', '.join(terms.sites)}; {sums}."]
     if coding.noise is not None:
         hidden = "any single row" if coding.unit == "record" else "all rows of a site"
         out.append(f"Noise of {coding.noise:g} times the longest answer, {coding.clip:g}, hides {hidden}.")
