@@ -76,11 +76,9 @@ def sarsa(
     star = np.full(d, np.nan) if theta_star is None else checks.array("theta_star", theta_star, (d,))
     rules = *worlds.tables, worlds.discount, *policy, frozen
     theta, xi, diverged_at, tally = np.tile(start, (R, 1)), np.zeros((R, N, d)), np.full(R, -1), np.zeros((R, 2))
-    at, room = (
-        _first_pairs(seed, worlds.tables[4], probabilities(worlds.features @ start, *policy)),
-        np.empty((R, N, d)),
-    )
-    runs = seed, theta, xi, at, tally, diverged_at, room, np.empty((R, worlds.features.shape[1]))
+    at = _first_pairs(seed, worlds.tables[4], probabilities(worlds.features @ start, *policy))
+    scratch = np.tile(start, (R, N, 1)), np.full((R, d), -1), np.empty((R, worlds.features.shape[1]))
+    runs = seed, theta, xi, at, tally, diverged_at, *scratch
     etas, thetas, tallies, done = method.eta(np.arange(T)), np.empty((R, K, d)), np.empty((R, K, 2)), 0
     schedule = np.stack([etas, method.gain(etas, np.full(T, H))])
     cuts = np.linspace(0, R, min(options.threads, R) + 1).astype(int).tolist()
