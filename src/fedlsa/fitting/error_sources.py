@@ -386,8 +386,7 @@ def _cluster_replicas(pieces: Iterable[Piece], estimate: Estimate, share: Floats
     pairs = join_pairs([found.pairs(0)])
     first = np.full(len(pairs.labels), len(share))
     np.minimum.at(first, pairs.places, pairs.sites)
-    sums = np.zeros((len(pairs.labels), found.width))
-    np.add.at(sums, pairs.places, share[pairs.sites, None] * pairs.sums)
+    sums = pairs.joined(share[pairs.sites, None] * pairs.sums)
     out = np.zeros((B, found.width))
     for c in np.unique(first).tolist():
         own = pairs.places[(pairs.sites == c) & (first[pairs.places] == c)]  # in the order of their first rows there

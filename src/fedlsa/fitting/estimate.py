@@ -142,9 +142,9 @@ def fit(
     """
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
     checks.choice("local", local, ("auto", "rows", "log", "means"))
-    by_hand = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
-    in_order = local == "log"
-    settings = protocol.checked_settings(method, epsilon, by_hand, max_samples, in_order, seed, plan, share_moments)
+    steps = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
+    limits = {"epsilon": epsilon, "max_samples": max_samples, "share_moments": share_moments}
+    settings = protocol.checked_settings(method, steps, in_order=local == "log", seed=seed, plan=plan, **limits)
     weight = checked_weight(task, weight)
     if cluster is not None and (not isinstance(cluster, str) or not cluster):
         raise ArgumentError(f"cluster must be the name of a column, or 'sites'; got {checks.show(cluster)}")
@@ -183,7 +183,7 @@ def fit(
     if bootstrap is not None:
         replicas = error_sources.draw_replicas(data, found, bootstrap, resample, settings.seed, report)
 
-    settings, outcome, steps = _outcome(data, found, metric, settings, local, memory, report)
+    settings, outcome, drawn = _outcome(data, found, metric, settings, local, memory, report)
     fitted, residuals = _each_row(data, T @ theta + t)
     mass, squares = float(systems.mass.sum()), float(found.squares.sum())
     rows, pooled = (int(systems.n.sum()), mass), np.allclose(weights, systems.mass / mass, rtol=1e-12)
@@ -207,7 +207,7 @@ def fit(
         per_site=error_sources.site_reports(data, found, metric, outcome),
         weight=weight,
         cluster=cluster,
-        local=steps,
+        local=drawn,
         covariance_kind=covariance_text(found),
         degrees_of_freedom=found.freedom,
         skewness=found.skewness,
@@ -295,7 +295,7 @@ def _outcome(
     """The planned run, with the accuracy that it was planned for and what its steps use; none where none is wanted, and
     where, by default, none can be planned: then there is a warning, for the estimate needs no run."""
     none = replace(s, epsilon=None), RunOutcome.none(len(estimate.A)), "none"
-    if not s.wanted:
+    if not s.plan:
         return none
     rows = protocol.uses_rows(data, local, QUICK_ON_ROWS[0], memory)
     if local == "auto":

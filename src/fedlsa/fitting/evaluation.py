@@ -19,6 +19,7 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
+from ..problems.data import traces
 from ..threads import small_products
 from ..value_objects import Displayed, ReadOnly
 from .fitted import Fit
@@ -218,14 +219,10 @@ def _episodes(fit: Fit, task: Value, columns: Columns, table: DataTable) -> Iter
 def _returns(rows: Floats, discount: float) -> tuple[Floats, Floats]:
     """G_k = r_k + discount G_{k+1}, backwards from the end of each episode, and the part of it that was not seen:
     beyond a cut stands the model's own value of the state there."""
-    gains, parts = np.empty(len(rows)), np.empty(len(rows))
-    ahead = part = 0.0
-    for k, (_, reward, following, last, ended) in zip(range(len(rows) - 1, -1, -1), rows[::-1].tolist(), strict=True):
-        if last:
-            ahead = part = 0.0 if ended else following
-        ahead = gains[k] = reward + discount * ahead
-        part = parts[k] = discount * part
-    return gains, parts
+    _, reward, following, last, ended = rows[::-1].T
+    beyond = np.where(last > ended, discount * following, 0.0)
+    sums = traces(np.column_stack([reward + beyond, beyond]), np.append(last[1:] > 0, False), discount)[::-1]
+    return sums[:, 0], sums[:, 1]
 
 
 def _value_row(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ from ..theory import stability_limit
 from ..theory.exact_curves import exact_record
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from ..threads import small_products
+from ..value_objects import Checked, count, number
 from . import run_plan
 from .reading import PooledData, read
 from .rows import Piece
@@ -66,58 +67,44 @@ STARTS_THREADS = 1e6  # local steps of all sites that are done sooner than threa
 QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable step size takes a second at most
 
 
-@dataclass(frozen=True)
-class FitSettings:
+@dataclass(frozen=True, repr=False)
+class FitSettings(Checked):
     """How to run: a target accuracy from which the rest follows, or a method and its rounds by hand.
 
-    in_order : rows in the order of the log instead of at random; wanted : whether there is to be a run at all
+    in_order : rows in the order of the log instead of at random; plan : whether there is to be a run at all
     share_moments : whether sites let moments leave for a plan; None: where nothing else will do
     """
 
     kind: type[Algorithm]
-    epsilon: float | None
     by_hand: RunPlan | None
-    max_samples: float | None
     in_order: bool
-    seed: int
-    wanted: bool = True
-    share_moments: bool | None = None
+    plan: bool
+    seed: int = count()
+    epsilon: float | None = number(None, instead=type(None), above=0)
+    max_samples: float | None = number(None, instead=type(None), at_least=1)
+    share_moments: bool | None = number(None, instead=type(None), check=checks.boolean)
 
 
-def checked_settings(
-    method: str | type[Algorithm],
-    epsilon: float | None,
-    by_hand: dict[str, Any],
-    max_samples: float | None,
-    in_order: bool,
-    seed: int,
-    wanted: bool = True,
-    share_moments: bool | None = None,
-) -> FitSettings:
-    """FitSettings from the arguments of `fit`; by_hand : step_size, local_steps and rounds, None where not given."""
+def checked_settings(method: str | type[Algorithm], steps: dict[str, Any], **options: Any) -> FitSettings:
+    """FitSettings from the arguments of `fit`; steps : step_size, local_steps and rounds, None where not given."""
     kind = method_class("method", method, "fit")
     if isinstance(method, Algorithm):
         rule = "method must be a class or a name, whose settings are step_size, local_steps and rounds"
         raise ArgumentError(f"{rule}; got {checks.show(method)}")
-    given = [name for name, value in by_hand.items() if value is not None]
-    asked = ["epsilon"] * (epsilon is not None) + given
-    if not checks.boolean("plan", wanted) and asked:
+    s, given = FitSettings(kind, None, **options), [name for name, value in steps.items() if value is not None]
+    asked = ["epsilon"] * (s.epsilon is not None) + given
+    if not s.plan and asked:
         raise ArgumentError(f"plan must not be False where {asked[0]} asks for a run; got False")
-    epsilon, run = None if epsilon is None else checks.real("epsilon", epsilon, above=0), None
-    if given:
-        if epsilon is not None:
-            raise ArgumentError(f"epsilon and {given[0]} must not both be given: one follows from the other; got both")
-        for lacking in (name for name in by_hand if name not in given):
-            raise ArgumentError(f"step_size, local_steps and rounds must be given together; got no {lacking}")
-        step_size = checks.real("step_size", by_hand["step_size"], above=0)
-        H, rounds = (checks.integer(name, by_hand[name], at_least=1) for name in ("local_steps", "rounds"))
-        kind.with_steps(step_size, H)  # what it would not take is said now
-        run = RunPlan(kind.name, step_size, H, rounds, math.nan, None, HAND)
-    if share_moments is not None:
-        checks.boolean("share_moments", share_moments)
-    max_samples = None if max_samples is None else checks.real("max_samples", max_samples, at_least=1)
-    seed = checks.integer("seed", seed)
-    return FitSettings(kind, epsilon, run, max_samples, in_order, seed, wanted, share_moments)
+    if not given:
+        return s
+    if s.epsilon is not None:
+        raise ArgumentError(f"epsilon and {given[0]} must not both be given: one follows from the other; got both")
+    for lacking in (name for name in steps if name not in given):
+        raise ArgumentError(f"step_size, local_steps and rounds must be given together; got no {lacking}")
+    step_size = checks.real("step_size", steps["step_size"], above=0)
+    H, rounds = (checks.integer(name, steps[name], at_least=1) for name in ("local_steps", "rounds"))
+    kind.with_steps(step_size, H)  # what it would not take is said now
+    return replace(s, by_hand=RunPlan(kind.name, step_size, H, rounds, math.nan, None, HAND))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from ..value_objects import ReadOnly, Settings, frozen
+from ..value_objects import Checked, ReadOnly, frozen, number
 
 Names = str | Sequence[str]
 COVARIANCES = ("classical", "HC0", "HC1", "HC2", "HC3", "CR0", "CR1", "CR3", "HAC")
@@ -84,7 +84,7 @@ def explains_keywords(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Regression(Settings, ReadOnly):
+class Regression(Checked, ReadOnly):
     """Least squares of a target on columns: A(z) = w x x^T + ridge I and b(z) = w y x (eq:lsa_syst_fed).
 
     target : the column to be explained, or a formula such as "log(wage) ~ educ * exper + C(region)"
@@ -107,7 +107,7 @@ class Regression(Settings, ReadOnly):
     columns: Names | None = None
     intercept: bool = True
     standardise: bool = True
-    ridge: float = 0.0
+    ridge: float = number(0.0, at_least=0)
     row_weights: str | None = None
     offset: str | None = None
     missing: str = "error"
@@ -115,6 +115,7 @@ class Regression(Settings, ReadOnly):
     features: ClassVar[None] = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _name("target", self.target)
         if self.columns is not None:
             if self.formula is not None:
@@ -124,7 +125,6 @@ class Regression(Settings, ReadOnly):
             if getattr(self, field) is not None:
                 _name(field, getattr(self, field))
         checks.choice("missing", self.missing, MISSING)
-        checks.boolean("intercept", self.intercept)
         if self.formula is not None:  # which says itself whether there is an intercept: - 1 leaves it out
             from .formulas import parse_formula
 
@@ -135,8 +135,6 @@ class Regression(Settings, ReadOnly):
             object.__setattr__(self, "intercept", parsed.intercept)
         if self.own is not None and checks.choice("own", self.own, ("intercept",)) and not self.intercept:
             raise ArgumentError("own must not be 'intercept' where the task leaves intercepts out; got both")
-        checks.boolean("standardise", self.standardise)
-        object.__setattr__(self, "ridge", checks.real("ridge", self.ridge, at_least=0))
 
     @property
     def formula(self) -> str | None:
@@ -162,7 +160,7 @@ class Regression(Settings, ReadOnly):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Value(Settings, ReadOnly):
+class Value(Checked, ReadOnly):
     """The value function of the policy that made the logs, by TD(0) or TD(lambda) (eq:matr_A_def_td_app).
 
     discount : how much a reward counts one step later (the paper's gamma), from 0 to 1; 1 where every episode ends
@@ -185,8 +183,8 @@ class Value(Settings, ReadOnly):
     4
     """
 
-    discount: float
-    trace: float = 0.0
+    discount: float = number(at_least=0, at_most=1)
+    trace: float = number(0.0, at_least=0, at_most=1)
     state: Names = "state"
     next_state: Names = "next_state"
     reward: str = "reward"
@@ -206,15 +204,12 @@ class Value(Settings, ReadOnly):
     own: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        for field in ("discount", "trace"):
-            object.__setattr__(self, field, checks.real(field, getattr(self, field), at_least=0, at_most=1))
+        super().__post_init__()
         for field in ("state", "next_state"):
             given = getattr(self, field)
             object.__setattr__(self, field, given if isinstance(given, str) else _names(field, given))
         for field in ("reward", "terminated", "truncated", "importance"):
             _name(field, getattr(self, field))
-        for field in ("intercept", "standardise", "numbers"):
-            checks.boolean(field, getattr(self, field))
         if isinstance(self.features, np.ndarray):
             checks.memory("the size of features", self.features.size, 8, "its entries")
             object.__setattr__(self, "features", frozen(self.features.copy()))

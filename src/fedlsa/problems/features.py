@@ -17,14 +17,14 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
-from ..value_objects import Settings
+from ..value_objects import Checked, count, number
 from .arguments import call_by_name, filled
 from .system import Integers
 
 # What a feature map is: states in, rows of at most unit length out; and the maps of numbered states.
 
 
-class FeatureMap(Settings, ABC):
+class FeatureMap(Checked, ABC):
     """A map from n states to features (n, d), with ||phi(s)|| <= 1 for every state (as assum:feature_design asks)."""
 
     @property
@@ -181,6 +181,7 @@ class BoxMap(FeatureMap):
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         a = filled("low", np.atleast_1d(checks.as_array("low", self.low)), ("k",))
         b = checks.array("high", np.atleast_1d(checks.as_array("high", self.high)), (len(a),))
         if (b <= a).any():
@@ -213,12 +214,11 @@ class TileCoding(BoxMap):
     """
 
     tiles: int | tuple[int, ...]
-    tilings: int = 1
+    tilings: int = count(1, at_least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        tilings = checks.integer("tilings", self.tilings, at_least=1)
-        vars(self).update(tiles=counts("tiles", self.tiles, len(self.low)), tilings=tilings)
+        vars(self).update(tiles=counts("tiles", self.tiles, len(self.low)))
 
     @property
     def dim(self) -> int:
@@ -258,12 +258,8 @@ class Fourier(BoxMap):
     d = (order + 1)^k
     """
 
-    order: int
+    order: int = count()
     total: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        vars(self).update(order=checks.integer("order", self.order), total=checks.boolean("total", self.total))
 
     @property
     def dim(self) -> int:
@@ -300,7 +296,7 @@ class RadialBasis(BoxMap):
     """
 
     centres: int | tuple[int, ...] | tuple[tuple[float, ...], ...]
-    width: float | None = None
+    width: float | None = number(None, instead=type(None), above=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -309,8 +305,6 @@ class RadialBasis(BoxMap):
             vars(self).update(centres=tuple(map(tuple, points.tolist())))
         else:
             vars(self).update(centres=counts("centres", self.centres, len(self.low)))
-        if self.width is not None:
-            vars(self).update(width=checks.real("width", self.width, above=0))
 
     @cached_property
     def _bumps(self) -> tuple[Floats, Floats]:
@@ -398,17 +392,7 @@ def names_of(features: Any, d: int) -> tuple[str, ...]:
     return names if len(set(names)) == d else tuple(f"feature {j}" for j in range(d))
 
 
-__all__ = [
-    "MAPS",
-    "Aggregation",
-    "FeatureMap",
-    "Fourier",
-    "OneHot",
-    "RadialBasis",
-    "TileCoding",
-    "apply",
-    "from_settings",
-]
+__all__ = sorted([*MAPS, "MAPS", "FeatureMap", "apply", "from_settings"])
 
 
 def __dir__() -> list[str]:
