@@ -135,10 +135,8 @@ def memory(name: str, count: int, each: int, what: str) -> None:
         return
     room = memory_limit() // 2
     if count * each > room:
-        raise ArgumentError(
-            f"{name} must be at most {room // each:,} to fit into {room / 2**30:.3g} GiB of memory "
-            f"({show(each)} bytes each, for {what}); got {show(count)}"
-        )
+        rule = f"{name} must be at most {room // each:,} to fit into {room / 2**30:.3g} GiB of memory"
+        raise ArgumentError(f"{rule} ({show(each)} bytes each, for {what}); got {show(count)}")
 
 
 def memory_limit() -> int:

@@ -45,15 +45,58 @@ def design(columns):
     return AgreedDesign(tuple(f"x{j}" for j in range(columns)))
 
 
-class Hostile:
+class LyingCoordinator:
+    """Writes orders over all its sites, of which it replaces what it likes."""
+
+    def __init__(self, root, sites, task):
+        self.root, self.task = root, fl.Regression("y") if task is None else task
+        self.network = setup.init(root / "net", sites, "127.0.0.1", task=self.task)
+        self.names = list(self.network.sites)
+        self.folders = {n: setup.enrol(self.network, self.network.bundle(n), root / n) for n in self.names}
+
+    def certificates(self):
+        return tuple(self.network.site_certificate(name).read_text() for name in self.network.sites)
+
+    def told(self, token="t", **more):
+        """The terms of a run."""
+        said = {"task": task_text(self.task), "token": token, "method": "scafflsa", "local": "rows"}
+        said |= {"aggregation": "secure", "coding": Coding(), "sites": self.network.sites}
+        return RunTerms(**said | {"certificates": self.certificates()} | more)
+
+    def over(self, members=None, weights=None):
+        members = self.names if members is None else members
+        share = np.full(len(members), 1 / len(self.names)) if weights is None else np.array(weights, float)
+        return {"sites": tuple(members), "weights": share}
+
+    def coordinates(self, rows):
+        mean, spread = rows.mean(axis=0), rows.std(axis=0)
+        said = {"centre": mean[:-1], "spread": spread[:-1], "y_centre": float(mean[-1]), "y_spread": float(spread[-1])}
+        return said | {"intercept": self.task.intercept}
+
+    def past(self, members=None):
+        """What orders of rounds say of the past, by default that nothing was ever averaged."""
+        marks = np.zeros(len(self.names if members is None else members), np.int64)
+        return {
+            "generation": 1, "theta": np.zeros(self.dim), "since": 0, "base": ORIGIN, "marks": marks,
+            "entries": np.zeros((0, width(len(self.names))), np.uint8),
+            "rounds": np.zeros(0, np.int64), "means": np.zeros((0, self.dim)),
+        }  # fmt: skip
+
+    def averaged(self, order, answers, mean, sites=None):
+        """What later orders say where this one was averaged to a mean; answers : those that are said to be in it."""
+        sites, mean = self.names if sites is None else sites, np.asarray(mean, float)
+        entry = Average(order.round, order.label(), digest_of_mean(mean), tuple(sites))
+        marks = np.array([mark(answers[site].share) if site in answers else 0 for site in self.names])
+        rows = to_row(entry, self.names)[None]
+        return {"entries": rows, "marks": marks, "rounds": np.array([order.round]), "means": mean[None]}
+
+
+class Hostile(LyingCoordinator):
     """A network of which site-1 is real, with `rows`, and the others are the coordinator's own inventions."""
 
     def __init__(self, root, rows, task=None, sites=3, **policy):
-        self.root, self.rows = root, rows
-        self.task = fl.Regression("y") if task is None else task
-        self.network = setup.init(root / "net", sites, "127.0.0.1", task=self.task)
-        names = self.network.sites
-        self.folders = {n: setup.enrol(self.network, self.network.bundle(n), root / n) for n in names}
+        super().__init__(root, sites, task)
+        self.rows = rows
         self.site = self.folders[VICTIM]
         (self.site.folder / "draws.secret").touch(0o600)
         (self.site.folder / "draws.secret").write_bytes(bytes(range(32)))
@@ -62,7 +105,7 @@ class Hostile:
         self.policy = Policy(**policy)
         self.lines = []
         self.handler = self.opened()
-        self.names, self.weights = tuple(names), np.full(sites, 1 / sites)
+        self.names, self.weights = tuple(self.names), np.full(sites, 1 / sites)
         self.asked = 0
         self.terms = None
 
@@ -72,21 +115,8 @@ class Hostile:
         chosen = Policy(**policy) if policy else self.policy
         return OrderHandler(self.site, data, chosen, self.lines.append)
 
-    def certificates(self):
-        return tuple(self.network.site_certificate(n).read_text() for n in self.network.sites)
-
     def describe(self, token="t", name="trial", **more):
-        said = {
-            "task": task_text(self.task),
-            "token": token,
-            "method": "scafflsa",
-            "local": "rows",
-            "aggregation": "secure",
-            "coding": Coding(),
-            "sites": self.network.sites,
-            "certificates": self.certificates(),
-        }
-        self.terms = RunTerms(**said | more)
+        self.terms = self.told(token, **more)
         return self.answer(Describe(name, self.terms))
 
     def agreed(self):
@@ -97,16 +127,8 @@ class Hostile:
         return self.answer(Standardise(name, **self.agreed() | more))
 
     def measure(self, name="trial", **more):
-        mean, spread = self.rows.mean(axis=0), self.rows.std(axis=0)
-        said = self.agreed() | {
-            "centre": mean[:-1],
-            "spread": spread[:-1],
-            "y_centre": float(mean[-1]),
-            "y_spread": float(spread[-1]),
-            "intercept": self.task.intercept,
-        }
+        said, k = self.agreed() | self.coordinates(self.rows), self.rows.shape[1] - 1
         if not self.task.scaled:
-            k = len(mean) - 1
             said |= {"centre": np.zeros(k), "spread": np.ones(k), "y_centre": 0.0, "y_spread": 1.0}
         return self.answer(Measure(name, **said | more))
 
@@ -122,19 +144,12 @@ class Hostile:
         return self.rows.shape[1] - 1 + self.task.intercept
 
     def common(self, more):
-        """What orders of rounds say of the past, by default that nothing was ever averaged."""
-        m, none = len(more.get("sites", self.names)), np.zeros(0, np.int64)
-        said = {"sites": self.names, "weights": self.weights, "generation": 1, "theta": np.zeros(self.dim)}
-        said |= {"since": 0, "base": ORIGIN, "entries": np.zeros((0, width(len(self.names))), np.uint8)}
-        said |= {"marks": np.zeros(m, np.int64), "rounds": none, "means": np.zeros((0, self.dim))}
-        return said | more
+        """What orders of rounds say of sites and of the past."""
+        return {"sites": self.names, "weights": self.weights} | self.past(more.get("sites")) | more
 
     def averaged(self, order, answer, mean, sites=None):
         """What orders say of a past in which this answer was averaged, with all others, to this mean."""
-        mean = np.asarray(mean, np.float64)
-        entry = Average(order.round, order.label(), digest_of_mean(mean), self.names if sites is None else sites)
-        past = {"entries": to_row(entry, self.names)[None], "marks": np.full(len(self.names), mark(answer.share))}
-        return past | {"rounds": np.array([order.round]), "means": mean[None]}
+        return super().averaged(order, dict.fromkeys(self.names, answer), mean, sites)
 
     def order(self, name="trial", **more):
         self.asked += 1

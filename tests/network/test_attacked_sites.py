@@ -8,31 +8,23 @@ import itertools
 import msgspec
 import numpy as np
 import pytest
-from hostile import design, gaussian_table
+from hostile import LyingCoordinator, design, gaussian_table
 from tables_of_sites import write_table
 
 import fedlsa as fl
 from fedlsa.errors import PolicyError
-from fedlsa.network.folder import setup
-from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.codec import VERSION, decode, encode
 from fedlsa.network.protocol.messages import (
     ORIGIN,
     Answers,
-    Average,
     Describe,
     Finish,
     Measure,
     Standardise,
     Work,
-    digest_of_mean,
     extend,
-    mark,
-    to_row,
-    width,
 )
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
-from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site.facts import view
 from fedlsa.network.site.limits import check_change
 from fedlsa.network.site.orders import OrderHandler, RunFiles
@@ -43,15 +35,13 @@ from fedlsa.network.store import Database
 ETA, STEPS = 2.0**-11, 2048
 
 
-class Sites:
+class Sites(LyingCoordinator):
     """Three honest sites or more; `ask` sends one of them an order."""
 
     def __init__(self, root, sites=3, n=60, d=3, task=None, **policy):
-        self.root, self.task = root, task or fl.Regression("y")
-        self.network = setup.init(root / "net", sites, "127.0.0.1", task=self.task)
-        self.names, self.rows, self.handlers = list(self.network.sites), {}, {}
-        for k, name in enumerate(self.names):
-            folder = setup.enrol(self.network, self.network.bundle(name), root / name)
+        super().__init__(root, sites, task)
+        self.rows, self.handlers = {}, {}
+        for k, (name, folder) in enumerate(self.folders.items()):
             self.rows[name] = gaussian_table(n, d, seed=k) * (1 + 0.3 * k) + 0.2 * k
             write_table(root / f"{name}.csv", self.rows[name])
             rules = Policy(ledger_copy=str(root / "copies"), **policy)
@@ -62,56 +52,26 @@ class Sites:
     def ask(self, site, message):
         return self.handlers[site].answer(message)
 
-    def terms(self, token="t", **more):
-        pems = tuple(self.network.site_certificate(name).read_text() for name in self.names)
-        said = {"task": task_text(self.task), "token": token, "method": "scafflsa", "local": "rows"}
-        said |= {"aggregation": "secure", "coding": Coding(), "sites": tuple(self.names), "certificates": pems}
-        return RunTerms(**said | more)
-
-    def everybody(self, members=None, weights=None):
-        members = members or self.names
-        share = np.full(len(members), 1 / len(self.names)) if weights is None else np.array(weights, float)
-        return {"sites": tuple(members), "weights": share}
-
     def standardise(self, name="r", members=None, weights=None):
-        return Standardise(name, **self.everybody(members, weights), design=self.design)
+        return Standardise(name, **self.over(members, weights), design=self.design)
 
     def measure(self, name="r", members=None, weights=None, **more):
-        rows = np.concatenate(list(self.rows.values()))
-        mean, spread = rows.mean(axis=0), rows.std(axis=0)
-        said = {"centre": mean[:-1], "spread": spread[:-1], "y_centre": float(mean[-1]), "y_spread": float(spread[-1])}
-        said |= {"intercept": self.task.intercept, "design": self.design}
-        return Measure(name, **self.everybody(members, weights), **said | more)
-
-    def past(self, members):
-        marks = np.zeros(len(members or self.names), np.int64)
-        return {
-            "generation": 1, "theta": np.zeros(self.dim), "since": 0, "base": ORIGIN, "marks": marks,
-            "entries": np.zeros((0, width(len(self.names))), np.uint8),
-            "rounds": np.zeros(0, np.int64), "means": np.zeros((0, self.dim)),
-        }  # fmt: skip
-
-    def averaged(self, order, answers, mean, sites=None):
-        """What later orders say where this one was averaged to a mean; answers : those that are said to be in it."""
-        sites, mean = self.names if sites is None else sites, np.asarray(mean, float)
-        entry = Average(order.round, order.label(), digest_of_mean(mean), tuple(sites))
-        marks = np.array([mark(answers[site].share) if site in answers else 0 for site in self.names])
-        rows = to_row(entry, self.names)[None]
-        return {"entries": rows, "marks": marks, "rounds": np.array([order.round]), "means": mean[None]}
+        said = self.coordinates(np.concatenate(list(self.rows.values()))) | {"design": self.design}
+        return Measure(name, **self.over(members, weights), **said | more)
 
     def work(self, name="r", members=None, weights=None, **more):
         said = self.past(members) | {"round": 1, "eta": ETA, "steps": STEPS, "clip": 0.0} | more
         said = {"gain": 1 / (said["eta"] * said["steps"])} | said
-        return Work(name, **self.everybody(members, weights), **said)
+        return Work(name, **self.over(members, weights), **said)
 
     def finish(self, name="r", members=None, **more):
         names = (*(f"x{i}" for i in range(self.dim - 1)), "intercept" if self.task.intercept else "x2")
-        return Finish(name, **self.everybody(members), **self.past(members) | {"names": names} | more)
+        return Finish(name, **self.over(members), **self.past(members) | {"names": names} | more)
 
     def begin(self, name="r", token="t", terms=None, measures=None, **more):
         """The orders before the rounds; terms, measures : what a site is told apart from the others, by name."""
         for site in self.names:
-            said = self.terms(token, **more | (terms or {}).get(site, {}))
+            said = self.told(token, **more | (terms or {}).get(site, {}))
             orders = [Describe(name, said), self.standardise(name)]
             orders.append(self.measure(name, **(measures or {}).get(site, {})))
             for order in orders if self.task.scaled else orders[::2]:
@@ -284,7 +244,7 @@ def test_a_measure_that_is_refused_leaves_nothing_behind(tmp_path):
     """One that named a site outside the run was refused after its coordinates had been taken over."""
     world = Sites(tmp_path)
     site = world.victim
-    world.ask(site, Describe("r", world.terms()))
+    world.ask(site, Describe("r", world.told()))
     world.ask(site, world.standardise("r"))
     for members, weights in (([*world.names, "ghost"], [0.25] * 4), ([*world.names[:2], "ghost"], [0.3] * 3)):
         assert world.ask(site, world.measure(members=members, weights=weights)).kind == "refusal"
@@ -299,7 +259,7 @@ def test_orders_about_more_numbers_than_a_row_has_are_refused(tmp_path, privacy)
     world = Sites(tmp_path, task=task, privacy=privacy, epsilon=5.0)
     coding = Coding(clip=10.0, noise=5.0, unit="record", row_clip=1.0) if privacy == "record" else Coding()
     site, k = world.victim, 3
-    assert world.ask(site, Describe("r", world.terms(coding=coding))).kind == "description"
+    assert world.ask(site, Describe("r", world.told(coding=coding))).kind == "description"
     own = {"centre": np.zeros(k), "spread": np.ones(k), "y_centre": 0.0, "y_spread": 1.0}
     assert world.ask(site, world.measure(**own)).kind == "measurement"
     for length in (1, 3, 5, 60 * 4):
@@ -318,7 +278,7 @@ def test_with_privacy_no_refusal_before_a_run_depends_on_a_row(tmp_path):
         rows[:, 1] = np.arange(64) < 3 + (last > 1)  # and a small group
         write_table(tmp_path / str(last) / f"{world.victim}.csv", rows)
         coding = Coding(clip=1.0, noise=50.0, unit="record", row_clip=1.0)
-        described = world.ask(world.victim, Describe("r", world.terms(coding=coding)))
+        described = world.ask(world.victim, Describe("r", world.told(coding=coding)))
         wide = {"centre": np.zeros(2), "spread": np.array([0.06, 1e9]), "y_centre": 0.0, "y_spread": 1e9}
         said.append((described.kind, world.ask(world.victim, world.measure(**wide)).kind))
     assert said[0] == said[1]
@@ -329,7 +289,7 @@ def test_runs_with_other_weights_are_groups_of_their_own(tmp_path):
     world = Sites(tmp_path, most_groups=1)
     kinds = []
     for k, weights in enumerate(([0.4, 0.3, 0.3], [0.3, 0.4, 0.3], [0.3, 0.3, 0.4])):
-        world.ask(world.victim, Describe(f"r{k}", world.terms(token=f"t{k}")))
+        world.ask(world.victim, Describe(f"r{k}", world.told(token=f"t{k}")))
         answer = world.ask(world.victim, world.standardise(f"r{k}", weights=weights))
         kinds.append(getattr(answer, "text", answer.kind))
     assert kinds[0] == "sums"
@@ -344,7 +304,7 @@ def test_a_row_that_is_added_between_two_runs_does_not_show(tmp_path):
     def sums(name):
         answers = []
         for each in world.names:
-            described = world.ask(each, Describe(name, world.terms(token=name)))
+            described = world.ask(each, Describe(name, world.told(token=name)))
             if described.kind == "refusal":
                 return described.text
             answers.append(world.ask(each, world.standardise(name)))
@@ -410,7 +370,7 @@ def test_a_table_that_changes_during_a_run_ends_it(tmp_path):
 
 def test_a_table_that_changes_between_the_first_orders_of_a_run_ends_it(tmp_path):
     world = Sites(tmp_path)
-    assert world.ask(world.victim, Describe("r", world.terms())).kind == "description"
+    assert world.ask(world.victim, Describe("r", world.told())).kind == "description"
     write_table(tmp_path / f"{world.victim}.csv", np.vstack([world.rows[world.victim], np.ones((1, 4))]))
     answer = world.ask(world.victim, world.standardise("r"))
     assert "has changed since the run began" in answer.text
@@ -430,7 +390,7 @@ def odd_orders(world):
     yield world.work(entries=np.zeros((3, 5), np.uint8))
     yield world.work(since=7)
     yield world.work(base=bytes(range(32)))
-    fields = msgspec.msgpack.decode(encode(Describe("r2", world.terms("u")))[1:])
+    fields = msgspec.msgpack.decode(encode(Describe("r2", world.told("u")))[1:])
     for said in ({"a": 1}, [], None, {"coding": {}}, "text", [[[[]]]]):
         yield bytes([VERSION]) + msgspec.msgpack.encode(fields | {"terms": said})
     for name, bad in (
@@ -443,7 +403,7 @@ def odd_orders(world):
 
 def test_no_odd_order_is_more_than_refused(tmp_path):
     world = Sites(tmp_path)
-    world.ask(world.victim, Describe("r", world.terms()))
+    world.ask(world.victim, Describe("r", world.told()))
     for order in odd_orders(world):
         body = order if isinstance(order, bytes) else encode(order)
         answer = decode(world.handlers[world.victim].respond(body), Answers)

@@ -18,7 +18,7 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, TypeVar
 
@@ -236,24 +236,21 @@ class Given:
     """What a command was given for a group of options; calling it calls their function."""
 
     options: Options
-    values: Mapping[str, Any]
+    values: Sequence[tuple[Entry, Any]]
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The function's arguments, by name; reading them may raise an error about a value."""
         return {
             entry.name: value if entry.read is None or value is None else entry.read(entry.flag, value)
-            for entry, value in self._pairs()
+            for entry, value in self.values
             if value is not None or not self.options.optional
         }
 
     @property
     def flags(self) -> dict[str, Any]:
         """The values that differ from what is meant without them, by flag."""
-        return {entry.flag: value for entry, value in self._pairs() if value != entry.parameter.default}
-
-    def _pairs(self) -> list[tuple[Entry, Any]]:
-        return [(entry, self.values[entry.parameter.name]) for entry in self.options.entries]
+        return {entry.flag: value for entry, value in self.values if value != entry.parameter.default}
 
     def __call__(self) -> Any:
         return self.options.function(**self.arguments)
@@ -272,7 +269,7 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
 
         @functools.wraps(command)
         def with_options(**given: Any) -> None:
-            made = {name: Given(group, given) for name, group in groups.items()}
+            made = {n: Given(g, [(e, given[e.parameter.name]) for e in g.entries]) for n, g in groups.items()}
             command(**{name: value for name, value in given.items() if name in direct}, **made)
 
         entries = [entry for group in groups.values() for entry in group.entries]

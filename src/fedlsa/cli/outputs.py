@@ -57,9 +57,8 @@ class Outputs:
         if self.force or not path.is_file():
             save(path)
         elif as_bytes(path.name, save) != path.read_bytes():
-            raise ResultFileError(
-                f"{path} exists, and holds something else than this command gives; --force replaces it"
-            )
+            other = "holds something else than this command gives"
+            raise ResultFileError(f"{path} exists, and {other}; --force replaces it")
         self.saved.append(path)
 
     def save_table(self, path: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -129,10 +129,8 @@ def _run(
     except KeyboardInterrupt:
         kept = [str(path) for path in map(partial_file, files) if path.exists()]
         if kept:
-            print(
-                f"fedlsa: what is done is kept in {', '.join(kept)}; the same command goes on from there",
-                file=sys.stderr,
-            )
+            done = f"what is done is kept in {', '.join(kept)}"
+            print(f"fedlsa: {done}; the same command goes on from there", file=sys.stderr)
         raise
 
 

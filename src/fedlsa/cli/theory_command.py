@@ -103,19 +103,15 @@ def _print_exact(
         errors += [[name, int(c["rounds"][-1]), *values], [name, "limit", *final]]
         stability.append([name, number(end.radius, 6), limit])
         if not end.stable:
-            notes.append(
-                f"{name} is unstable with step size {eta:g}: its second moment grows without bound"
-                f" (mean-square radius {end.radius:.4g}, not below 1)."
-            )
+            unstable = f"{name} is unstable with step size {eta:g}: its second moment grows without bound"
+            notes.append(f"{unstable} (mean-square radius {end.radius:.4g}, not below 1).")
     if any(math.isnan(limit) for limit in limits):
         notes.append("Step sizes that take minutes to find are left out; --limit finds them.")
-    found = [
-        table("method", "round", "exact MSE", *(f"of it\n{part}" for part in ERROR_PARTS), rows=errors),
-        table("method", "mean-square\nradius", "unstable from\nstep size", rows=stability),
-    ]
+    by_parts = table("method", "round", "exact MSE", *(f"of it\n{part}" for part in ERROR_PARTS), rows=errors)
+    limits_found = table("method", "mean-square\nradius", "unstable from\nstep size", rows=stability)
     attrs = curves[0].attrs
     setting = f"N = {attrs['agents']},  d = {attrs['dim']},  i.i.d. sampling,  {start_words(attrs['start'])},  exact"
-    print_all(*found, *notes, heading=setting)
+    print_all(by_parts, limits_found, *notes, heading=setting)
 
 
 @app.command(examples=PLAN_EXAMPLES)

@@ -76,10 +76,8 @@ def check_secret(path: Path, what: str) -> Path:
     with trying_to(f"read {what} {path}"):
         mode = path.stat().st_mode
     if CHECKED and mode & OTHERS:
-        raise NetworkError(
-            f"{what} {path} must be closed to others (mode 600); got mode {mode & 0o777:o}. "
-            f"Close it (chmod 600), and make a new one if somebody may have read it"
-        )
+        rule = f"{what} {path} must be closed to others (mode 600); got mode {mode & 0o777:o}"
+        raise NetworkError(f"{rule}. Close it (chmod 600), and make a new one if somebody may have read it")
     return path
 
 
@@ -91,7 +89,6 @@ def write_json(path: Path, content: dict[str, Any], what: str) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None if there is no file."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return content
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None

@@ -199,10 +199,8 @@ def mismatch(received: Mapping[str, Any], who: str) -> str | None:
         return None
     of = f"fedlsa {printable(received.get(PROGRAM, 'of an older version'), 40)}, protocol {theirs or 'unknown'}"
     older = who if theirs < VERSION else OTHER[who]
-    return (
-        f"the {who} has {of}, the {OTHER[who]} fedlsa {__version__}, protocol {VERSION}: upgrade the {older}; "
-        "what is stored stays"
-    )
+    both = f"the {who} has {of}, the {OTHER[who]} fedlsa {__version__}, protocol {VERSION}"
+    return f"{both}: upgrade the {older}; what is stored stays"
 
 
 def stamp() -> dict[str, Any]:
@@ -217,7 +215,6 @@ def check_stamp(run: str, kept: Mapping[str, Any] | None) -> None:
         return
     old = printable(told.get("program", "an older version"), 40)
     protocol = printable(told.get("protocol", "unknown"), 12)
-    raise NetworkError(
-        f"the run {run} was begun by fedlsa {old} (protocol {protocol}), and this is "
-        f"fedlsa {__version__} (protocol {VERSION}): finish it with that version, or start a new run; its files stay"
-    )
+    both = f"by fedlsa {old} (protocol {protocol}), and this is fedlsa {__version__} (protocol {VERSION})"
+    what = "finish it with that version, or start a new run; its files stay"
+    raise NetworkError(f"the run {run} was begun {both}: {what}")

@@ -154,9 +154,8 @@ class Database:
     def add_event(self, run: str, event: Mapping[str, Any]) -> None:
         """Add what happened in a run; of very many the oldest go, but for plans."""
         with self.transaction() as db:
-            added = db.execute(
-                "insert into events (run, kind, content) values (?, ?, ?)", (run, event["event"], json.dumps(event))
-            )
+            insert = "insert into events (run, kind, content) values (?, ?, ?)"
+            added = db.execute(insert, (run, event["event"], json.dumps(event)))
             if (added.lastrowid or 0) % AT_ONCE == 0:
                 oldest = "select number from events where run = ? order by number desc limit 1 offset ?"
                 delete = f"delete from events where run = ? and number <= ({oldest}) and kind != 'planned'"
@@ -205,9 +204,8 @@ class Database:
                 cause = error if isinstance(error, OSError) else OSError(str(error))
                 raise NetworkError(f"cannot {what} {self.path}: {reason(error)}") from cause
             except (sqlite3.DatabaseError, UnicodeError) as error:
-                raise NetworkError(
-                    f"{self.path} is damaged ({reason(error)}): put it back from a backup, or put it aside (rename it)"
-                ) from None
+                do = "put it back from a backup, or put it aside (rename it)"
+                raise NetworkError(f"{self.path} is damaged ({reason(error)}): {do}") from None
 
     def _connection(self, write: bool) -> sqlite3.Connection:
         if self._open is not None and (self._writes or not write):
@@ -243,9 +241,8 @@ class Database:
         except (ValueError, TypeError, RecursionError, FedLSAError):
             good = False
         if not good:
-            raise NetworkError(
-                f"{self.path} is damaged or was changed by hand: entry {number} is not as it was written"
-            )
+            flaw = f"entry {number} is not as it was written"
+            raise NetworkError(f"{self.path} is damaged or was changed by hand: {flaw}")
         return entry
 
 

@@ -113,10 +113,8 @@ def assemble(
     values |= {"communications": (over, np.tile(rounds, (len(seeds), 1))), "uploads": (over, uploads)}
     if bytes_each is not None:
         values["bytes"] = (over, uploads * bytes_each)
-    values |= {
-        "samples": (over, arrays["samples"].astype(np.float64)),
-        "diverged_at": (("seed",), arrays["diverged_at"]),
-    }
+    values["samples"] = over, arrays["samples"].astype(np.float64)
+    values["diverged_at"] = ("seed",), arrays["diverged_at"]
     more = {"xi": ("seed", "agent", "dim"), **STATE}
     values |= {name: (dims, arrays[name]) for name, dims in more.items() if name in arrays}
     return xr.Dataset(

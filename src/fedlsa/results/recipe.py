@@ -104,9 +104,8 @@ def missing(stored_text: str | LongText) -> str | None:
     if stored["constructor"] in problems.DATA:
         what = "the function that draws" if stored["constructor"] == "stream" else "the rows of the sites"
         return f"{what} (fl.problems.{stored['constructor']}), which results do not hold"
-    return (
-        f"its problem, {'which is too large to be held' if stored['constructor'] else 'for which there is no recipe'}"
-    )
+    why = "which is too large to be held" if stored["constructor"] else "for which there is no recipe"
+    return f"its problem, {why}"
 
 
 def problem_digest(problem: Problem) -> str:

@@ -77,10 +77,8 @@ def _settings(result: xr.Dataset) -> dict[str, Any]:
     """What a run was made with, by the names of errors."""
     method, run = dict(recipe.value(result.attrs["algorithm"])), recipe.stored_arguments(result)
     if "name" not in method:
-        custom = f"{method['module']}.{method['qualname']}"
-        raise ArgumentError(
-            f"fine and coarse must be runs of methods of fedlsa, whose step size is known; got {custom}"
-        )
+        rule = "fine and coarse must be runs of methods of fedlsa, whose step size is known"
+        raise ArgumentError(f"{rule}; got {method['module']}.{method['qualname']}")
     return {
         "the method": method.pop("name"),
         **method,

@@ -56,9 +56,8 @@ def installed_carrier(carrier: str) -> tuple[Any, str]:
         raise ArgumentError(f"carrier must be NAME:PLACE, such as nvflare:KIT; got {carrier!r}")
     found = entry_points(group="fedlsa.carriers", name=name)
     if not found:
-        raise MissingExtraError(
-            f"the carrier {name!r} is not installed; in fedlsa's repository: pip install ./integrations/fedlsa-{name}"
-        )
+        how = f"in fedlsa's repository: pip install ./integrations/fedlsa-{name}"
+        raise MissingExtraError(f"the carrier {name!r} is not installed; {how}")
     return next(iter(found)).load(), place
 
 

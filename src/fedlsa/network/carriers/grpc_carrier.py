@@ -165,13 +165,10 @@ class GrpcCarrier:
         end, left = time.monotonic() + deadline, len(questions)
         self._loop.call(self._open, questions)
         try:
-            while left and (rest := end - time.monotonic()) > 0:
-                try:
-                    found = answers.get(timeout=rest)
-                except queue.Empty:
-                    return
-                left -= 1
-                yield found
+            with suppress(queue.Empty):
+                while left and (rest := end - time.monotonic()) > 0:
+                    yield answers.get(timeout=rest)
+                    left -= 1
         finally:
             self._loop.call(self._withdraw, questions)
 
@@ -233,7 +230,9 @@ class GrpcCarrier:
         finally:
             for task in tasks:
                 task.cancel()
-            self._leave(stream)
+            if self._streams.get(stream.site) is stream:
+                del self._streams[stream.site]
+                self._log.say(stream.site, f"{stream.site} has gone")
             await asyncio.gather(*tasks, return_exceptions=True)  # what a broken stream raises is its end, not news
         await context.abort(*stream.why)
 
@@ -281,11 +280,6 @@ class GrpcCarrier:
         self.counts[site]["streams"] += 1
         self._log.say(site, f"{site} is here, from {peer}")
         stream.wake.set()  # it may have returned within a round
-
-    def _leave(self, stream: _Stream) -> None:
-        if self._streams.get(stream.site) is stream:
-            del self._streams[stream.site]
-            self._log.say(stream.site, f"{stream.site} has gone")
 
     async def _send(self, stream: _Stream, context: Any) -> None:
         while True:

@@ -43,6 +43,10 @@ MAX_RECEIPT = 2000  # characters
 M = TypeVar("M", bound=Answer)
 
 
+class StoppedError(NetworkError):
+    """A person has stopped the run."""
+
+
 @dataclass
 class Inquiry:
     """A run and those who take part in it. receipts : the last of each site's ledger, given back with the terms."""
@@ -83,8 +87,8 @@ class Inquiry:
                 self.receipts[site] = answer.receipt
             yield site, answer
 
-    def ask_all(self, order: Callable[[str], Order], kind: type[M]) -> list[M] | None:
-        """One answer of this kind of every site, however long it takes; a no ends the run. None: stopped."""
+    def ask_all(self, order: Callable[[str], Order], kind: type[M]) -> list[M]:
+        """One answer of this kind of every site, however long it takes; a no ends the run."""
         out: dict[str, M] = {}
         errors: dict[str, str] = {}
         vain = 0  # times in a row that an answer could not be taken: a site shall not fill the disk with them
@@ -115,7 +119,7 @@ class Inquiry:
             if left := [site for site in left if site not in out]:
                 person = ", where a person has to allow the run" if pause == ASK_AGAIN else ""
                 self.wait_for(", ".join(left) + person, pause)
-        return None
+        raise StoppedError("the run was stopped")
 
     def describe(self, site: str) -> Describe:
         """The order that tells a site what the run is: all the same, but for the receipt of its own ledger."""
@@ -163,16 +167,12 @@ Agreement = dict[str, Any]  # terms.json
 CAPPED = "not all rows count the same, and this is not pooled least squares (--max-weight)"
 
 
-def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
-    """Hear all sites, choose coordinates and settings, and store them; None if the run was stopped meanwhile."""
+def agree(with_: Inquiry) -> tuple[ServerState, Agreement]:
+    """Hear all sites, choose coordinates and settings, and store them."""
     sites, run, task, options = with_.network.sites, with_.run, with_.network.task, with_.options
     while (missing := sorted({*sites} - {*with_.transport.present()}, key=sites.index)) and not run.stopping:
         with_.wait_for(", ".join(missing))
-    if run.stopping:
-        return None
     described = with_.ask_all(with_.describe, Description)
-    if described is None:
-        return None
     design = common_design([description.design for description in described], sites)
     names = list(coefficient_names(task, Columns(design.columns, (), "", levels=design.levels)))
     formula = design_of(task, design.levels)
@@ -187,10 +187,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     sums = None
     if task.scaled:
         order = Standardise(run.name, sites, weights, design)
-        answers = with_.ask_all(lambda site: order, Sums)
-        if answers is None:
-            return None
-        sums = total([answer.share for answer in answers])
+        sums = total([answer.share for answer in with_.ask_all(lambda site: order, Sums)])
     scale = scale_from(sums, task, names, sites)
     terms: Agreement = {
         "names": names,
@@ -201,8 +198,6 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     }
     coordinates = measure(with_, terms)
     measured = with_.ask_all(lambda site: coordinates, Measurement)
-    if measured is None:
-        return None
     if wrong := [site for site, m in zip(sites, measured, strict=True) if m.b is not None and len(m.b) != scale.dim]:
         raise NetworkError(f"{wrong[0]} must share moments of {scale.dim} coefficients; it shares others")
     numbers = plan_numbers(to_floats(total([answer.share for answer in measured]), STATISTICS.unit))

@@ -147,11 +147,6 @@ class CoordinatorService:
     def alive(self) -> bool:
         return self.thread.is_alive()
 
-    def check(self) -> None:
-        """Raise where a part of this process has died, so that it ends and a service manager starts it again."""
-        if not self.alive:
-            raise NetworkError("the thread that carries runs has died; start the coordinator again")
-
     def missing(self) -> str:
         """Whom the coordinator waits for, in a sentence."""
         network, here = self.pinned.network(), set(self.carrier.present())
@@ -288,7 +283,8 @@ def served(
 
         def poll() -> None:
             nonlocal missing
-            service.check()
+            if not service.alive:  # this process ends, and a service manager starts it again
+                raise NetworkError("the thread that carries runs has died; start the coordinator again")
             warn()
             before, missing = missing, service.missing()
             if missing != before:

@@ -31,7 +31,7 @@ from ..protocol.messages import Finished, Refusal, Score, Solve, Sums
 from ..protocol.ring import STATISTICS, VECTORS, read_sum, to_floats
 from ..protocol.server import ServerState
 from ..site.site_data import scale_from_json
-from .agreement import PRESENCE_POLL, Agreement, Inquiry, agree, measure, total
+from .agreement import PRESENCE_POLL, Agreement, Inquiry, StoppedError, agree, measure, total
 from .runs import RunFolder
 
 FIRST_PAUSE = 0.1  # seconds, doubled for every round in vain up to the options' grace
@@ -53,11 +53,11 @@ class RunLoop(Inquiry):
         """Carry the run on from where its folder says it is, to its end."""
         run, state, terms = self.run, self.run.load(), self.run.read("terms.json")
         if state is None or terms is None:
-            agreed = agree(self)
-            if agreed is None:
+            try:
+                state, terms = agree(self)
+            except StoppedError:
                 self._end({"experiment": run.name, "over": "it was stopped before its first round"})
                 return
-            state, terms = agreed
         else:
             run.note("resumed", round=state.opened, averages=state.averages)
         try:
@@ -123,7 +123,10 @@ class RunLoop(Inquiry):
         if len(s.sites) - len(aside) < need:
             left = f"{need} sites are needed, and {', '.join(sorted(aside))} broke the protocol and are asked no more"
             raise NetworkError(f"the run cannot go on: {left}")
-        self._pause(state.attempts)
+        pause = min(self.options.grace, FIRST_PAUSE * 2.0 ** min(state.attempts, 30)) * (state.attempts > 0)
+        until = time.monotonic() + pause  # a full disk or a site that refuses gets time, as one that is away does
+        while time.monotonic() < until and not self.run.stopping:
+            time.sleep(min(PRESENCE_POLL, max(until - time.monotonic(), 0.0)))
         while not self.run.stopping:
             here = [site for site in self.transport.present() if site in gone and site not in aside]
             missing = [site for site in s.sites if site not in here and site not in aside and not gone[site]]
@@ -136,12 +139,6 @@ class RunLoop(Inquiry):
                 return tuple(here)
             self.wait_for(", ".join(missing) if missing else f"{need} sites")
         return ()
-
-    def _pause(self, attempts: int) -> None:
-        """After rounds in vain: a full disk or a site that refuses gets time, as one that is away does."""
-        end = time.monotonic() + min(self.options.grace, FIRST_PAUSE * 2.0 ** min(attempts, 30)) * (attempts > 0)
-        while time.monotonic() < end and not self.run.stopping:
-            time.sleep(min(PRESENCE_POLL, max(end - time.monotonic(), 0.0)))
 
     def _round(self, state: ServerState, terms: Agreement) -> ServerState:
         """One round: open it, collect, close it."""
@@ -322,8 +319,6 @@ def _common(state: ServerState) -> dict[str, Any]:
 def _sum(with_: Inquiry, order: Solve | Score) -> np.ndarray[Any, Any]:
     """The sum over all sites that an order asks for."""
     answers = with_.ask_all(lambda site: order, Sums)
-    if answers is None:
-        raise NetworkError("the run was stopped")
     return np.array(to_floats(total([answer.share for answer in answers]), STATISTICS.unit))
 
 

@@ -17,6 +17,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -175,11 +176,8 @@ def unfinished(network: Network) -> RunFolder | None:
 def chosen(network: Network, name: str | None) -> RunFolder:
     """The run of a name, or the latest."""
     runs = all_runs(network)
-    for run in runs:
-        if run.name == name:
-            return run
-    if name is None and runs:
-        return runs[-1]
+    if found := [run for run in runs if name in (None, run.name)]:
+        return found[-1]
     known = ", ".join(run.name for run in runs) or "none yet"
     raise NetworkError(f"name must be that of a run in {network.runs} ({known}); got {name}")
 
@@ -351,12 +349,9 @@ class RunSummary:
     def end(self) -> str | None:
         """Why it is over, or None."""
         for name, key in (("failed.json", "error"), ("result.json", "over")):
-            try:
-                content = self.run.read(name)
-            except (OSError, ValueError):
-                content = None
-            if content is not None:
-                return printable(content.get(key, "it is over"), 300)
+            with suppress(OSError, ValueError):
+                if (content := self.run.read(name)) is not None:
+                    return printable(content.get(key, "it is over"), 300)
         return None
 
     @property

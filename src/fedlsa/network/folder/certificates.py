@@ -191,15 +191,12 @@ def check_site(pem: bytes, network: str, name: str) -> SiteIdentity:
     """Whose certificate it is, once it is known to be for this name of this network, and good today."""
     found = identity(pem)
     if (found.name, found.network) != (name, network):
-        raise NetworkError(
-            f"the certificate must be for {name} of network {network}; got {found.name} of {found.network}"
-        )
+        rule = f"the certificate must be for {name} of network {network}"
+        raise NetworkError(f"{rule}; got {found.name} of {found.network}")
     (start, end), now = _dates(pem), datetime.now(UTC)
     if not start <= now <= end:
-        raise NetworkError(
-            f"the certificate of {name} holds from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC; "
-            f"this machine's clock says {now:%Y-%m-%d %H:%M}"
-        )
+        holds = f"the certificate of {name} holds from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+        raise NetworkError(f"{holds}; this machine's clock says {now:%Y-%m-%d %H:%M}")
     return found
 
 

@@ -66,10 +66,8 @@ def task_text(task: Task) -> str:
     content = model_files.to_plain(task)
     features = content.get("features")
     if isinstance(features, dict) and model_files.LOST in features:
-        raise ArgumentError(
-            "the task's features must be a map of fl.problems.features, a table or columns, for a file must hold them; "
-            f"got code ({features[model_files.LOST]})"
-        )
+        rule = "the task's features must be a map of fl.problems.features, a table or columns"
+        raise ArgumentError(f"{rule}, for a file must hold them; got code ({features[model_files.LOST]})")
     return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
 

@@ -144,10 +144,8 @@ def read_certificate(network: Network, path: Path | str) -> tuple[SiteIdentity, 
     asked = certificates.identity(content)
     checks.choice("the site's name in the certificate", asked.name, network.sites)
     if asked.network != network.id:
-        raise NetworkError(
-            f"{file} is for network {asked.network}; this is {network.id}. "
-            "Was the bundle exchanged on its way? Send it again"
-        )
+        other = f"{file} is for network {asked.network}; this is {network.id}"
+        raise NetworkError(f"{other}. Was the bundle exchanged on its way? Send it again")
     return certificates.check_site(content, network.id, asked.name), content
 
 
@@ -182,10 +180,8 @@ def _refuse_known_keys(network: Network, asked: SiteIdentity) -> None:
         except FedLSAError as error:
             raise NetworkError(f"cannot compare the certificate with {file}: {error}") from None
         if known.key == asked.key or known.mask == asked.mask:
-            raise NetworkError(
-                f"a key in the certificate of {asked.name} is that of {file}: the site must make new ones "
-                "(fedlsa network enrol FOLDER --new-key)"
-            )
+            known_key = f"a key in the certificate of {asked.name} is that of {file}"
+            raise NetworkError(f"{known_key}: the site must make new ones (fedlsa network enrol FOLDER --new-key)")
 
 
 def _put_on_record(network: Network, name: str, why: str) -> None:

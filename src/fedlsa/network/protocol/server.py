@@ -402,10 +402,8 @@ def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
         moved = _mean(state, pending, took)
         longest = s.coding.longest(bound, state.dim)
         if longest and shortening(moved, longest) < 1 - ROUNDING:
-            why = (
-                f"the mean must have a length of at most {longest:.3g}: the step size is too large, or one of the "
-                "sites does not keep to the orders"
-            )
+            cause = "the step size is too large, or one of the sites does not keep to the orders"
+            why = f"the mean must have a length of at most {longest:.3g}: {cause}"
     aside = state.aside | (state.strikes >= s.strikes)
     away = pending.expected & ~took & (missed >= s.patience) if not why else np.zeros_like(took)
     leaving, banned = away & ~state.gone, aside & ~state.aside

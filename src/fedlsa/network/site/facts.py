@@ -40,7 +40,7 @@ from ..protocol.agreed_design import AgreedDesign
 from ..protocol.client import LocalSteps
 from ..protocol.codec import printable
 from ..protocol.run_settings import RunTerms
-from .limits import TableFacts, check_table, refused, ridge_of
+from .limits import TableFacts, check_table, refused
 from .policy import Policy
 from .site_data import SiteData, Steps, check_scale, clear_prepared, prepare_steps, scale_to_json, site_columns
 
@@ -102,7 +102,7 @@ def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: i
     found_levels = level_counts(site, task) if design is None else {}  # those of a design are no news
     levels = tuple((c, len(count), min(count.values(), default=0)) for c, count in found_levels.items())
     leverage = 0.0
-    if isinstance(task, Regression) and task.formula is not None and parse_formula(task.formula).calculates:
+    if task.formula is not None and parse_formula(task.formula).calculates:
         leverage = row_sizes(lambda: (piece for _, piece in read_observations(site, task, coded))).leverage
     facts = TableFacts(summary.n, columns.all, rarest, levels, leverage)
     rows, dropped = np.sort(np.concatenate(counts.rows)), int(missing.incomplete[0])
@@ -112,7 +112,7 @@ def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: i
 
 def _with_bases(task: Task, levels: Levels) -> Levels:
     """A site's own levels, and those that the formula itself names: a reference level that other sites have."""
-    if not isinstance(task, Regression) or task.formula is None:
+    if task.formula is None:
         return levels
     factors = [f for f in parse_formula(task.formula).factors.values() if f.contrast is not None]
     bases = [(f.columns[0], base) for f in factors if f.contrast and (base := f.contrast[1].get("base")) is not None]
@@ -129,7 +129,7 @@ def check(site: DataTable, task: Task) -> list[str]:
     lines = [f"{site.name}: {summary.n:,} rows, all of them read; every value that the task needs is there and finite."]
     if table_view.dropped:
         lines.append(f"{table_view.dropped:,} more rows lack a value that the task needs, and are left out.")
-    if isinstance(task, Regression) and task.formula is not None:
+    if task.formula is not None:
         lines.append(f"Formula {printable(task.formula)}; columns {listed(columns.all)}.")
     elif isinstance(task, Regression):
         lines.append(f"Target {columns.reward!r}; features {listed(columns.state)}.")
@@ -151,7 +151,7 @@ def check(site: DataTable, task: Task) -> list[str]:
     if constant.any():
         same = [n for n, c in zip(table_view.names, constant, strict=False) if c]
         lines.append(f"Note: {listed(same)} never varies here; other sites must vary it.")
-    elif len(null_space(table_view.system.A[0] + ridge_of(task) * np.eye(d))):
+    elif len(null_space(table_view.system.A[0] + task.ridge * np.eye(d))):
         lines.append("Note: these rows alone do not determine all coefficients; those of the other sites must help.")
     return lines
 
@@ -168,7 +168,7 @@ def measure(
 
     local : what steps use, "rows" or "means", which have no noise
     """
-    columns, ridge, d = site_columns(site, task, design), ridge_of(task), scale.dim
+    columns, ridge, d = site_columns(site, task, design), task.ridge, scale.dim
     check_scale(task, columns, scale)
     bare, W = _moments(read_scaled(site, task, columns, scale), site.sites, d)
     A, b = bare.A[0] + ridge * np.eye(d), bare.b[0]

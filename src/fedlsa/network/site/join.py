@@ -44,10 +44,9 @@ class Acquaintance:
         """Why this coordinator is not followed, or None; known : whether it knows the last one."""
         last = self.last()
         if last and not known and identity != last:
-            return (
-                "this coordinator does not know the one that this site was with: there are two, or a backup was "
-                f"restored. The site stays with the first; if this one is right, remove {self.path}"
-            )
+            other = "this coordinator does not know the one that this site was with"
+            two = f"{other}: there are two, or a backup was restored"
+            return f"{two}. The site stays with the first; if this one is right, remove {self.path}"
         if identity != last:
             files.write(self.path, identity.encode("ascii", "replace")[:64], "the note")
         return None

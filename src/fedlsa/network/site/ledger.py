@@ -62,16 +62,6 @@ class LedgerTotals(msgspec.Struct, frozen=True):
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in LedgerTotals.__struct_fields__}
         return LedgerTotals(**{name: sum(pair) if both else max(pair) for name, pair in pairs.items()})
 
-    def with_noise(self, rho: float, unit: str) -> LedgerTotals:
-        """After one more answer with noise for this unit."""
-        out = replace(self, noised=self.noised + 1, rho=self.rho + rho)
-        return replace(out, noised_site=self.noised_site + 1, rho_site=self.rho_site + rho) if unit == "site" else out
-
-    @property
-    def hides_site(self) -> bool:
-        """Whether all noise was for the whole table; else nothing can be promised about it any more."""
-        return self.noised == self.noised_site
-
 
 NO_PROMISE = (
     "answers have left whose noise hides single rows only, and what they tell of the whole table has no bound; "
@@ -81,8 +71,8 @@ NO_PROMISE = (
 
 def epsilon_spent(policy: Policy, totals: LedgerTotals, answers: int = 0, rho: float = 0.0) -> float | None:
     """The epsilon that all answers together have spent, and so many more would, each of this rho; None: no bound."""
-    if policy.privacy == "none" or (policy.privacy == "site" and not totals.hides_site):
-        return None
+    if policy.privacy == "none" or (policy.privacy == "site" and totals.noised != totals.noised_site):
+        return None  # where some noise was for single rows alone, nothing can be promised about the whole table
     left = delta_left(policy.privacy, policy.delta, totals.noised + answers)
     return epsilon_of(totals.rho + answers * rho, left)
 
@@ -113,12 +103,6 @@ def digest_of(message: Message) -> str:
     return hashlib.sha256(encode(message)).hexdigest()
 
 
-def write_receipt(key: Any, kept: Kept) -> str:
-    """A receipt with the signature of the site; key : its private key (ECDSA)."""
-    content = msgspec.json.encode(kept)
-    return json.dumps({"said": content.decode(), "signature": sign_bytes(key, RECEIPT + content).hex()})
-
-
 def read_receipt(key: Any, site: str, text: str) -> Kept | None:
     """A receipt that this site signed; None of anything else."""
     try:
@@ -136,10 +120,8 @@ def read_receipt(key: Any, site: str, text: str) -> Kept | None:
 
 def _of_earlier_state(what: str) -> NetworkError:
     """The error of what an earlier state of fedlsa has kept: it is not read, and never ignored."""
-    return NetworkError(
-        f"{what} is of an earlier state of fedlsa, which this one does not read: it tells of privacy spent, so "
-        "go on with the program that wrote it, or make a new network"
-    )
+    do = "it tells of privacy spent, so go on with the program that wrote it, or make a new network"
+    return NetworkError(f"{what} is of an earlier state of fedlsa, which this one does not read: {do}")
 
 
 MOST_REFUSALS = 10_000  # that are entered: who asks in vain for ever shall not fill the disk
@@ -206,10 +188,8 @@ class Ledger:
     def check_label(self, label: str, digest: str) -> None:
         """Refuse a second answer to one order that is another than the first: masks would betray the difference."""
         if self.answered.get(label, digest) != digest:
-            raise PolicyError(
-                "this site has answered the same order before, from other data or another state, and gives no second "
-                "answer under the same mask"
-            )
+            before = "this site has answered the same order before, from other data or another state"
+            raise PolicyError(f"{before}, and gives no second answer under the same mask")
 
     # entries
 
@@ -241,7 +221,8 @@ class Ledger:
 
     def receipt(self) -> str:
         """The head and the totals, signed by the site."""
-        return write_receipt(self.key, self._kept())
+        content = msgspec.json.encode(self._kept())
+        return json.dumps({"said": content.decode(), "signature": sign_bytes(self.key, RECEIPT + content).hex()})
 
     def compare_receipt(self, text: str) -> None:
         """Hold a receipt of before against the chain; one that this site did not sign says nothing."""
@@ -256,10 +237,9 @@ class Ledger:
         self._catch_up()
         kept = self._read_copy()
         if kept is not None and kept.head != compared and not self._knows(kept.head):
-            raise NetworkError(
-                f"its copy {self.copy} was written by another process meanwhile: two copies of this site's folder "
-                "are at work, and each would spend the whole budget. End the other one, and join again: both count"
-            )
+            two = "two copies of this site's folder are at work, and each would spend the whole budget"
+            what = f"its copy {self.copy} was written by another process meanwhile: {two}"
+            raise NetworkError(f"{what}. End the other one, and join again: both count")
         self._fold(self.store.append(entry))
         self._write_copy()
 
@@ -303,7 +283,10 @@ class Ledger:
         known = self.runs[token]
         if not entry.get("again"):
             t = replace(t, rounds=t.rounds + (asked == "work"))
-            t = t.with_noise(float(entry["rho"]), entry["unit"]) if entry.get("rho") else t
+            if rho := float(entry.get("rho", 0.0)):
+                t = replace(t, noised=t.noised + 1, rho=t.rho + rho)
+                if entry["unit"] == "site":
+                    t = replace(t, noised_site=t.noised_site + 1, rho_site=t.rho_site + rho)
             known.rounds += asked == "work"
         self.totals = replace(t, answers=t.answers + 1)
         known.terms = entry.get("terms", known.terms)
@@ -372,10 +355,8 @@ def copy_place(folder: str, network: str, site: str) -> Path:
 def sole_folder(copy: Path, folder: Path) -> Iterator[None]:
     """While it lasts, no copy of a site's folder takes part: a lock beside the ledger's copy says who holds it."""
     _make_place(copy)
-    twice = (
-        "this site takes part already, and a second copy of its folder would spend the whole budget again: end that one"
-    )
-    with only_one(copy.with_suffix(".lock"), twice, folder):
+    twice = "this site takes part already, and a second copy of its folder would spend the whole budget again"
+    with only_one(copy.with_suffix(".lock"), f"{twice}: end that one", folder):
         yield
 
 
@@ -400,17 +381,13 @@ def ledger_report(folder: Path | str, last: int = 20) -> list[str]:
     t, spent = ledger.totals, epsilon_spent(policy, ledger.totals)
     out = [_line(entry) for entry in ledger.store.last(last)]
     out.append(f"{ledger.store.path}: {ledger.head.number} entries, each holds the one before it; its copy agrees")
-    out.append(
-        f"in all: {t.answers} answers of {policy.most_answers}, {t.runs} runs of {policy.most_runs}, "
-        f"{t.rounds} rounds, {ledger.refusals} refusals"
-    )
+    most = f"{t.answers} answers of {policy.most_answers}, {t.runs} runs of {policy.most_runs}"
+    out.append(f"in all: {most}, {t.rounds} rounds, {ledger.refusals} refusals")
     if policy.privacy != "none" and spent is None:
         out.append(f"privacy ({policy.privacy}): {NO_PROMISE}")
     elif policy.privacy != "none":
-        out.append(
-            f"privacy ({policy.privacy}): epsilon {spent:.4g} of {policy.epsilon:g} is spent, "
-            f"at delta {policy.delta:g}, by {t.noised} answers with noise"
-        )
+        used = f"epsilon {spent:.4g} of {policy.epsilon:g} is spent, at delta {policy.delta:g}"
+        out.append(f"privacy ({policy.privacy}): {used}, by {t.noised} answers with noise")
     return [*out, f"keep this elsewhere: {ledger.head}"]
 
 

@@ -38,11 +38,6 @@ from .policy import ANY_COLUMN, TASKS, Policy, plain_fingerprint
 COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing in a sum
 
 
-def ridge_of(task: Task) -> float:
-    """The ridge of the task, in the run's coordinates."""
-    return task.ridge if isinstance(task, Regression) else 0.0
-
-
 @dataclass(frozen=True)
 class TableFacts:
     """What the policy asks of the table. columns : those that are used; rarest : column with the fewest rows of
@@ -100,9 +95,8 @@ def check_levels(policy: Policy, facts: TableFacts) -> None:
         if not exact_sums(policy):
             raise refused("noiseless_sums", f"the levels of {column!r} would leave as they are")
         if fewest < policy.least_rows_per_level:
-            raise refused(
-                "least_rows_per_level", f"{column!r} has a level of fewer than {policy.least_rows_per_level} rows"
-            )
+            few = f"{column!r} has a level of fewer than {policy.least_rows_per_level} rows"
+            raise refused("least_rows_per_level", few)
         if count > policy.most_levels:
             raise refused("most_levels", f"{column!r} has more than {policy.most_levels} levels")
 
@@ -146,11 +140,9 @@ def group_of(members: Sequence[str], weights: Floats) -> str:
 def check_groups(policy: Policy, groups: Iterable[str], before: Collection[str]) -> None:
     """Refuse more groups of sites, or proportions of them, than exact sums may be over; before : of all runs so far."""
     if policy.least_sites > 1 and len({*groups} - {*before}) and len({*groups, *before}) > policy.most_groups:
-        raise refused(
-            "most_groups",
-            f"exact sums may be over {policy.most_groups} group{'s' * (policy.most_groups > 1)} of sites with their "
-            "weights, in all runs, for two tell how they differ; this is another",
-        )
+        most = f"{policy.most_groups} group{'s' * (policy.most_groups > 1)} of sites with their weights"
+        text = f"exact sums may be over {most}, in all runs, for two tell how they differ; this is another"
+        raise refused("most_groups", text)
 
 
 def check_same_weights(own: str, members: Sequence[str], weights: Floats, first: Mapping[str, float]) -> None:
@@ -256,9 +248,8 @@ def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mappi
         if not known:
             changed = pinned.get(name, own) != own
             what = "another key than before" if changed else "a key that nobody here has compared"
-            raise refused(
-                "peers", f"{name} comes with {what}, fingerprint {found.fingerprint}; ask that site, then enter it"
-            )
+            who = f"{name} comes with {what}, fingerprint {found.fingerprint}"
+            raise refused("peers", f"{who}; ask that site, then enter it")
     return out
 
 
@@ -343,7 +334,7 @@ def cost(work: Work, terms: RunTerms, site: SiteFolder, rows: int, state: Client
     return rho_of_answer(
         coding.unit, coding.clip, coding.noise, dim=len(work.theta), grid=coding.grid.unit / work.weight(site.name),
         local=terms.local, step_size=work.eta, row_clip=coding.row_clip, local_steps=work.steps, rows=rows,
-        ridge=ridge_of(site.task), longest=longest,
+        ridge=site.task.ridge, longest=longest,
     )  # fmt: skip
 
 
@@ -355,8 +346,6 @@ def check_budget(policy: Policy, totals: LedgerTotals, rho: float, answers: int 
     if would is None:
         raise refused("privacy", NO_PROMISE)
     if would > policy.epsilon:
-        raise refused(
-            "epsilon",
-            f"{policy.epsilon:g} may be spent in all; {epsilon_spent(policy, totals, answers):.3g} is, and {answers} "
-            f"more answer{'s' * (answers > 1)} would make it {would:.3g}",
-        )
+        spent = f"{policy.epsilon:g} may be spent in all; {epsilon_spent(policy, totals, answers):.3g} is"
+        more = f"{answers} more answer{'s' * (answers > 1)} would make it {would:.3g}"
+        raise refused("epsilon", f"{spent}, and {more}")

@@ -91,10 +91,9 @@ class RunFiles:
     def note(self, experiment: str) -> dict[str, Any] | None:
         """What the site has been told of a run; a damaged note is none."""
         try:
-            found: dict[str, Any] | None = self.store.get_json(experiment, "note")
+            return self.store.get_json(experiment, "note")
         except ValueError:
             return None
-        return found
 
     def remember(self, experiment: str, note: dict[str, Any]) -> None:
         self.store.put_json(experiment, "note", note)

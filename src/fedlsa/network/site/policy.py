@@ -150,10 +150,9 @@ class Policy(Checked):
         path = checks.path("path", path)
         try:
             if CHECKED and (mode := path.stat().st_mode) & 0o022:
-                raise NetworkError(
-                    f"the policy {path} must be writable by its owner alone; got mode {mode & 0o777:o}. Read it, for "
-                    "somebody else may have changed it, and close it (chmod go-w)"
-                )
+                rule = f"the policy {path} must be writable by its owner alone; got mode {mode & 0o777:o}"
+                do = "Read it, for somebody else may have changed it, and close it (chmod go-w)"
+                raise NetworkError(f"{rule}. {do}")
         except FileNotFoundError:
             raise NetworkError(f"there is no policy {path}: without one nothing may leave this site") from None
         except OSError as error:

@@ -36,7 +36,6 @@ from ...fitting.tasks import Task, shared_intercept
 from .. import disk
 from ..folder.config import task_text
 from ..protocol.agreed_design import AgreedDesign
-from .limits import ridge_of
 
 Steps = Rows | Means | ClippedMeans
 LOADER_FORM = "package.module:function or file.py:function"
@@ -207,7 +206,7 @@ def _write_steps(
 ) -> None:
     columns = site_columns(site.opened, task, design)
     check_scale(task, columns, scale)
-    ridge, pieces = ridge_of(task), partial(read_scaled, site.opened, task, columns, scale)
+    ridge, pieces = task.ridge, partial(read_scaled, site.opened, task, columns, scale)
     arrays: dict[str, tuple[str, list[int]]] = {}  # dtype and shape of what each file holds so far
     shutil.rmtree(place, ignore_errors=True)  # damaged
     with disk.new_folder(place) as part:
