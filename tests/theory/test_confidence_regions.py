@@ -11,7 +11,7 @@ from scipy.stats import chi2, ncx2
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, PrecisionError
 from fedlsa.theory import tuning
-from fedlsa.theory.confidence_regions import squared_length_quantiles
+from fedlsa.theory.inference import squared_length_quantiles
 
 LEVELS = np.array([0.001, 0.025, 0.5, 0.975, 0.999])
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .bounds import td_bound as td_bound
     from .complexities import Complexity as Complexity
     from .complexities import complexity as complexity
-    from .confidence_regions import confidence as confidence
     from .decision_processes import VirtualMDP as VirtualMDP
     from .decision_processes import stationary_law as stationary_law
     from .decision_processes import value_error as value_error
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from .exact_curves import exact as exact
     from .inference import CentralLimit as CentralLimit
     from .inference import central_limit as central_limit
+    from .inference import confidence as confidence
     from .inference import normal_distance as normal_distance
     from .iterations import exact_iterations as exact_iterations
     from .joint_laws import JointLaw as JointLaw
