@@ -61,10 +61,8 @@ def limit_bias(problem: Problem | Moments, eta: float, H: int) -> tuple[Floats, 
     rates = np.linalg.eigvals(matrix) if finite else np.full(1, np.inf)
     if not (2 * rates.real > eta * np.abs(rates) ** 2).all():  # |1 - eta rate| < 1, also of steps that 1 swallows
         radius = float(np.abs(1 - eta * rates).max())
-        raise ArgumentError(
-            f"step_size must be small enough for the mean of FedLSA with local_steps={H} to have a limit; "
-            f"got {eta:g}, where its recursion has spectral radius {radius:.6g}, not below 1"
-        )
+        rule = f"step_size must be small enough for the mean of FedLSA with local_steps={H} to have a limit"
+        raise ArgumentError(f"{rule}; got {eta:g}, where its recursion has spectral radius {radius:.6g}, not below 1")
     limit = np.asarray(-np.linalg.solve(matrix, drift), np.float64)
     return limit, error + EPS * float(np.linalg.cond(matrix)) if limit.any() else 0.0
 

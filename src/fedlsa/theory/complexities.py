@@ -76,10 +76,8 @@ def complexity(
     eps = checks.real("epsilon", epsilon, above=0)
     known, start = constants(problem), start_distance(problem, theta_0)
     if not known.L > 0:
-        raise ArgumentError(
-            "problem must have agents with positive definite symmetric parts, or no theorem gives a step size; "
-            f"got a smallest eigenvalue of {known.a_sym:.3g}"
-        )
+        rule = "problem must have agents with positive definite symmetric parts, or no theorem gives a step size"
+        raise ArgumentError(f"{rule}; got a smallest eigenvalue of {known.a_sym:.3g}")
     algorithm, rounds, thin = RECIPES[name](known, eps, start)
     if name == "markov":
         assert isinstance(algorithm, FedLSA)

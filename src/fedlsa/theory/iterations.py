@@ -26,14 +26,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, results
-from ..algorithms import Scaffnew, method_class
+from ..algorithms import Scaffnew
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..problems import Problem
 from ..sampling import IID
 from ..threads import small_products
 from . import tuning
-from .joint_laws import checked_method
+from .joint_laws import check_plain, checked_method
 from .linear import at_rounds, smat, squares, svec, symkron
 from .problem_moments import EPS, Moments, moments, start_error
 from .rounds import groups_of
@@ -68,14 +68,9 @@ def exact_iterations(
     agents_mse and mse, and in noise relative to mse; where it would be above 0.1% there is a PrecisionError.
     """
     given = checked_method(moments(problem), algorithm, IID())
-    method_class("algorithm", given, "paper")
+    check_plain(given, problem.n_agents, "moments per iteration")
     checks.instance("algorithm", given, Scaffnew, "a Scaffnew: other methods have nothing between communications")
     m, x, *_ = groups_of(problem, given, xi_0)
-    if algorithm.average_after is not None:
-        raise ArgumentError("average_after must be None for moments per iteration; got a round")
-    taking_part = algorithm.taking_part(m.n_agents)
-    if taking_part < m.n_agents:
-        raise ArgumentError(f"participation must be 1.0 for moments per iteration; got {taking_part} of {m.n_agents}")
     if not isinstance(algorithm.step_size, float):
         raise ArgumentError(f"step_size must be constant for moments per iteration; got {algorithm.step_size!r}")
     last = checks.integer("iterations", iterations, at_least=1, at_most=tuning.MAX_ITERATIONS)

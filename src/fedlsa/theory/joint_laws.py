@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import Algorithm, method
+from ..algorithms import Algorithm, method, method_class
 from ..checks import Floats
 from ..errors import ArgumentError, TheoryWarning, warn
 from ..problems import Problem
@@ -42,6 +42,15 @@ def checked_method(m: Moments, given: Any, sampling: Sampling) -> Algorithm:
     else:
         algorithm.in_round(0).stages(eta, m.n_agents)
     return algorithm
+
+
+def check_plain(a: Algorithm, agents: int, what: str) -> None:
+    """Refuse methods that are none of the paper's, and options, where something is known of neither. agents : N"""
+    method_class("algorithm", a, "paper")
+    if (taking_part := a.taking_part(agents)) < agents:
+        raise ArgumentError(f"participation must be 1.0 for {what}; got {taking_part} of {agents}")
+    if a.average_after is not None:
+        raise ArgumentError(f"average_after must be None for {what}; got {a.average_after}")
 
 
 def joint(algorithm: Algorithm, agents: int) -> bool:

@@ -31,17 +31,6 @@ def dimensions(n: int) -> int:
     return room if room >= min(tuning.MIN_KRYLOV_DIM, n) else 0
 
 
-def check_room(n: int, vectors: int) -> None:
-    """Refuse so many vectors of n numbers where they would not fit."""
-    room = tuning.KRYLOV_NUMBERS
-    if n * vectors > room:
-        raise ArgumentError(
-            "different groups of agents times dimension must be at most about "
-            f"{math.isqrt(2 * room // vectors)} for a Krylov space of second moments to fit into "
-            f"{8 * room / 2**30:.0f} GB; got about {math.isqrt(2 * n)}"
-        )
-
-
 class Krylov:
     """The space of `start` under `apply`: basis : (size, n), h : (size, size) the map in it, length of start.
 
@@ -49,9 +38,13 @@ class Krylov:
     """
 
     def __init__(self, apply: Map, start: Floats) -> None:
-        n = len(start)
-        check_room(n, min(tuning.MIN_KRYLOV_DIM, n))
-        self.most = max(1, dimensions(n))
+        n, room = len(start), tuning.KRYLOV_NUMBERS
+        self.most = dimensions(n)
+        if not self.most:
+            most = math.isqrt(2 * room // min(tuning.MIN_KRYLOV_DIM, n))
+            rule = f"different groups of agents times dimension must be at most about {most} for a Krylov space of"
+            rule = f"{rule} second moments to fit into {8 * room / 2**30:.0f} GB"
+            raise ArgumentError(f"{rule}; got about {math.isqrt(2 * n)}")
         self.apply, self.size, self.closed = apply, 0, False
         self._basis = np.empty((self.most + 1, n))
         self._h = np.zeros((self.most + 1, self.most))

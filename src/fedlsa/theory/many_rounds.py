@@ -71,26 +71,33 @@ def shown(form: AgentsMap, means: Floats, vector: Floats) -> Floats:
 def one_by_one(form_at: Callable[[int], Any], u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats:
     """What is `shown` at the given rounds : (R, d + s + 1), from known u : (d,) and x : (K, d).
 
-    form_in(t) : what round t does, a form; the same object where nothing changes.
+    form_at(t) : what round t does, a form; the same object where nothing changes.
     """
+    states = _each_round(form_at, form_at(0).start(u, x), int(rounds[-1]))
+    return at_rounds(states, rounds, lambda state: (shown(*state),))[0]
 
-    def states() -> Iterator[tuple[AgentsMap, Floats, Floats]]:
-        form, finite, known = form_at(0), True, (np.ones(1), np.ones((1, 1)))
-        means, vector = form.start(u, x), np.zeros(form.length)
-        for t in count():
-            yield form, means, vector
-            finite = finite and form.length > 0 and bool(np.isfinite(vector).all())  # second moments overflow first
-            if not (finite or np.isfinite(means).all()):
-                return
-            if finite and t * max(vector.size, tuning.ROUND_OVERHEAD) > tuning.MAX_ROUND_WORK:
-                most = f"at most {t} where only single rounds are accurate"
-                raise ArgumentError(f"rounds must be {most}; got {rounds[-1]}")
-            before, form = form, form_at(t)
-            if finite:
-                vector = form.advance(vector) + form.force(means[:, None])(*known)
-            means = form.mean(means if form is before else form.taken_over(before, means))
 
-    return at_rounds(states(), rounds, lambda state: (shown(*state),))[0]
+def _each_round(
+    form_at: Callable[[int], Any], means: Floats, last: int, least: float = -1.0
+) -> Iterator[tuple[AgentsMap, Floats, Floats]]:
+    """Forms, means and covariances after 0, 1, 2, ... rounds; without covariances where `least` is above 0.
+
+    Ends where means have overflowed, or are all at most `least`.
+    """
+    form, known = form_at(0), (np.ones(1), np.ones((1, 1)))
+    vector, finite = np.zeros(form.length), form.length > 0 and least < 0
+    for t in count():
+        yield form, means, vector
+        finite = finite and bool(np.isfinite(vector).all())  # second moments overflow first
+        if not (finite or least < np.abs(means).max() < np.inf):
+            return
+        if finite and t * max(vector.size, tuning.ROUND_OVERHEAD) > tuning.MAX_ROUND_WORK:
+            most = f"at most {t} where only single rounds are accurate"
+            raise ArgumentError(f"rounds must be {most}; got {last}")
+        before, form = form, form_at(t)
+        if finite:
+            vector = form.advance(vector) + form.force(means[:, None])(*known)
+        means = form.mean(means if form is before else form.taken_over(before, means))
 
 
 def drifted_means(form_at: Callable[[int], Any], x: Floats, rounds: NDArray[np.int64], steady: bool) -> Floats:
@@ -106,16 +113,8 @@ def drifted_means(form_at: Callable[[int], Any], x: Floats, rounds: NDArray[np.i
         if found is not None:
             return found
 
-    def states() -> Iterator[tuple[AgentsMap, Floats]]:
-        form, means, least = first, start, tuning.VANISHED * np.abs(start).max()
-        for t in count():
-            yield form, means
-            if not least < np.abs(means).max() < np.inf:  # nothing is left of it, or it has overflowed
-                return
-            before, form = form, form_at(t)
-            means = form.mean(means if form is before else form.taken_over(before, means))
-
-    return at_rounds(states(), rounds, lambda state: (state[0].read(state[1])[1],))[0]
+    states = _each_round(form_at, start, int(rounds[-1]), tuning.VANISHED * np.abs(start).max())
+    return at_rounds(states, rounds, lambda state: (state[0].read(state[1])[1],))[0]
 
 
 # --- many rounds at once ----------------------------------------------------------------------------------------------

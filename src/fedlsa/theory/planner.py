@@ -224,10 +224,8 @@ def _plan_that_lasts(problem: Problem | Moments, search: Search, epsilon: float,
             goal *= min(max(0.98 * target / errors.worst, 0.25), 0.98)
         search.limits = True
     if best is None:
-        raise ArgumentError(
-            f"max_samples must allow {search.name} to reach an accuracy that lasts; {most} observations were tried, "
-            f"for epsilon = {epsilon:g}; got {most}"
-        )
+        rule = f"max_samples must allow {search.name} to reach an accuracy that lasts"
+        raise ArgumentError(f"{rule}; {most} observations were tried, for epsilon = {epsilon:g}; got {most}")
     return best
 
 
@@ -266,10 +264,8 @@ def _by_theorem(
     if epsilon is not None:
         found = complexity(problem, name, epsilon, theta_0)
         if most is not None and found.samples > most:
-            raise ArgumentError(
-                f"max_samples must be at least {found.samples}, which {found.bound.label} asks for at epsilon = "
-                f"{epsilon:g}; got {most:g}"
-            )
+            rule = f"max_samples must be at least {found.samples}, which {found.bound.label} asks for"
+            raise ArgumentError(f"{rule} at epsilon = {epsilon:g}; got {most:g}")
     else:
         assert most is not None
         within = best_within(problem, name, math.inf if rounds is None else rounds, most, theta_0)

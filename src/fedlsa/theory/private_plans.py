@@ -268,10 +268,8 @@ def noise_sentence(settings: Any, rows: int, dim: int, epsilon: float | None = N
         return ""
     least = noise * clip * math.sqrt(dim * float(settings.shares @ settings.shares))
     if epsilon is not None and epsilon < least:
-        raise ArgumentError(
-            f"epsilon must be at least {least:.3g}, for the noise of the last round alone is as large: this privacy "
-            f"cannot be afforded at this error (fedlsa network budget); got {epsilon:g}"
-        )
+        rule = f"epsilon must be at least {least:.3g}, for the noise of the last round alone is as large: this privacy"
+        raise ArgumentError(f"{rule} cannot be afforded at this error (fedlsa network budget); got {epsilon:g}")
     sentence = f"Noise: no run ends nearer than {least:.3g}; {R} rounds spend"
     site = epsilon_of(R * rho_of_answer("site", clip, noise), DELTA)
     if settings.unit == "site" or settings.method == "scaffnew":  # whose rounds have no known length
@@ -302,10 +300,8 @@ def _check_row_clip(m: Moments, budget: PrivacyBudget) -> None:
         sizes.append(traces(m.noise @ squares(v)) + ((m.A_bar @ theta - m.b_bar) ** 2).sum(1))
     least = math.sqrt(float(np.max(sizes)))
     if budget.row_clip < least:
-        raise ArgumentError(
-            f"row_clip must be at least {least:.3g}, the root mean square of a row's gradient at some site; "
-            f"got {budget.row_clip:g}"
-        )
+        rule = f"row_clip must be at least {least:.3g}, the root mean square of a row's gradient at some site"
+        raise ArgumentError(f"{rule}; got {budget.row_clip:g}")
 
 
 def best_run(

@@ -123,10 +123,9 @@ class Moments(Displayed, ReadOnly, DefaultStart):
         slowest = float(np.linalg.svd(self._average, compute_uv=False)[-1])
         error = max(EPS * min(steps, 1 / max(eta * slowest, EPS**2)), solution_error(self._average))
         if error > tuning.MAX_ROUNDING_ERROR:
-            raise PrecisionError(
-                f"step_size must be large enough for I - step_size A to differ from I by "
-                f"{EPS / tuning.MAX_ROUNDING_ERROR:.0e} in its slowest direction; got {eta:g} times {slowest:.2g}"
-            )
+            least = f"{EPS / tuning.MAX_ROUNDING_ERROR:.0e} in its slowest direction"
+            rule = f"step_size must be large enough for I - step_size A to differ from I by {least}"
+            raise PrecisionError(f"{rule}; got {eta:g} times {slowest:.2g}")
         return error
 
 
@@ -199,10 +198,9 @@ def check_size(shape: tuple[int, ...]) -> None:
     size, most = 8 * math.prod(shape), tuning.MAX_MOMENTS_BYTES
     if size > most:
         dim = math.isqrt(2 * shape[1])  # of d (d + 1) / 2
-        raise ArgumentError(
-            f"dim must be small enough for exact moments, which here take {size / 2**30:.0f} GB for {shape[0]} tables "
-            f"({most / 2**30:.0f} at most); got {dim}: fl.theory.bound and fl.plan use theorems there"
-        )
+        taken = f"{size / 2**30:.0f} GB for {shape[0]} tables ({most / 2**30:.0f} at most)"
+        rule = f"dim must be small enough for exact moments, which here take {taken}"
+        raise ArgumentError(f"{rule}; got {dim}: fl.theory.bound and fl.plan use theorems there")
 
 
 # The map svec(v v^T) -> svec(Cov(A(z) theta - b(z))) of a table is E[B~ v v^T B~^T], B = (A, A centre - b).

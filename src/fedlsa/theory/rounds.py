@@ -40,6 +40,7 @@ from .linear import (
     at_rounds,
     check_accuracy,
     contracts,
+    diagonal,
     powers_on,
     refined,
     smat,
@@ -137,7 +138,7 @@ def upload_noise(noise: Floats, d: int, deviation: float) -> Floats:
     if not deviation:
         return noise
     out = noise.copy()
-    out[..., np.flatnonzero(np.equal(*triangle(d))), -1] += deviation**2
+    out[..., diagonal(d), -1] += deviation**2
     return out
 
 

@@ -363,11 +363,9 @@ class Search:
                 best, at = last, eta
             elif best < tuning.MAX_SAMPLES:
                 return best, at
-        raise ArgumentError(
-            f"the averaged system must be conditioned well enough to reach an error of {math.sqrt(target):g} within "
-            f"{tuning.MAX_SAMPLES:.1e} observations by some step size; got a condition number of "
-            f"{np.linalg.cond(self.scout.average):.1e}"
-        )
+        rule = f"the averaged system must be conditioned well enough to reach an error of {math.sqrt(target):g} within"
+        rule = f"{rule} {tuning.MAX_SAMPLES:.1e} observations by some step size"
+        raise ArgumentError(f"{rule}; got a condition number of {np.linalg.cond(self.scout.average):.1e}")
 
     def _first_below(self, eta: float, target: float, most: int) -> int | None:
         """The first single step with an error of at most `target`, by doubling and halving, within about `most`."""
@@ -390,9 +388,8 @@ class Search:
         least, _ = self.fewest_samples(epsilon**2)
         most = tuning.DEFAULT_BUDGET * least if cap is None else int(cap / self.factor)
         if most < least:
-            raise ArgumentError(
-                f"max_samples must allow {self.name} to reach epsilon, about {least} observations; got {most}"
-            )
+            rule = f"max_samples must allow {self.name} to reach epsilon, about {least} observations"
+            raise ArgumentError(f"{rule}; got {most}")
         return least, most
 
     def for_accuracy(self, target: float, least: int, most: int) -> tuple[float, int, int]:

@@ -95,10 +95,9 @@ class Stationary(Displayed, ReadOnly):
     def radius(self) -> float:
         found = self._radius()
         if (found < 1) != self.stable:
-            raise PrecisionError(
-                f"the mean-square radius must be {'below' if self.stable else 'at least'} 1, as the limit by "
-                f"{self.route} shows; got {found:.15g}: rounding hides it"
-            )
+            side = "below" if self.stable else "at least"
+            rule = f"the mean-square radius must be {side} 1, as the limit by {self.route} shows"
+            raise PrecisionError(f"{rule}; got {found:.15g}: rounding hides it")
         return found
 
 

@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
-from ..algorithms import Algorithm, FedLSA, FixedRounds, Scaffnew, method_class
+from ..algorithms import Algorithm, FedLSA, FixedRounds, Scaffnew
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov
 from . import tuning
 from .chains import ChainMap, gram, used, whole_round
+from .joint_laws import check_plain
 from .linear import Squares, at_rounds, smat, svec, symkron, traces, triangle, within
 
 __all__ = ["check", "curve"]
@@ -140,30 +141,17 @@ def _states(problem: Problem) -> list[int]:
 
 def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
     """Refuse what has no moments along trajectories here, and what `simulate` refuses."""
-    N = problem.n_agents
-    method_class("algorithm", algorithm, "paper")
+    check_plain(algorithm, problem.n_agents, "exact moments with sampling=Markov()")
     if problem.chain is None:
-        raise ArgumentError(
-            "sampling must be IID() for exact moments of a problem without a transition kernel; got Markov() "
-            f"for a problem made by {problem.made_by}"
-        )
-    taking_part = algorithm.taking_part(N)
-    if taking_part < N:
-        raise ArgumentError(
-            f"participation must be 1.0 for exact moments with sampling=Markov(); got {taking_part} of {N}"
-        )
-    if algorithm.average_after is not None:
-        got = algorithm.average_after
-        raise ArgumentError(f"average_after must be None for exact moments with sampling=Markov(); got {got}")
+        rule = "sampling must be IID() for exact moments of a problem without a transition kernel"
+        raise ArgumentError(f"{rule}; got Markov() for a problem made by {problem.made_by}")
     algorithm.observations(np.zeros(1), sampling.thin)  # refuses rounds without an update
     layout = _layout(problem, algorithm)
     n, states = len(layout.local), max(_states(problem))
     most = int(math.sqrt(tuning.MAX_CHAIN_MAP) / (n * (n + 1) // 2))
     if states > most:
-        raise ArgumentError(
-            f"the chains must have at most {most} states in dimension {layout.d} for exact moments with "
-            f"sampling=Markov(); got {states}"
-        )
+        rule = f"the chains must have at most {most} states in dimension {layout.d} for exact moments with"
+        raise ArgumentError(f"{rule} sampling=Markov(); got {states}")
     if sampling.start is not None:
         problem.check_start(sampling.start)
 
