@@ -279,6 +279,17 @@ def test_finite_data_of_the_sites_add_up_to_the_covariance():
             assert found.error["finite data"] == pytest.approx(1)
 
 
+def test_a_combination_without_error_that_a_ridge_alone_determines_is_no_error_without_end():
+    rng = np.random.default_rng(2)
+    sites = []
+    for c in range(8):
+        x = 3.0 * c + rng.normal(size=(30, 2))
+        sites.append((np.column_stack([x, -1.7 * x[:, 0]]), x @ [1.0, 2.0] + rng.normal(size=30)))
+    found = fl.fit(sites, fl.Regression("y", ridge=0.3, own="intercept"), plan=False)
+    assert found.error["finite data"] == pytest.approx(np.sqrt(2 / 3))  # two of three combinations have errors
+    assert sum(s.finite_data**2 for s in found.per_site) == pytest.approx(2 / 3)
+
+
 def test_blocks_of_a_bootstrap_are_long_enough_for_the_window_and_many_enough_for_the_site():
     def block(*sites):
         n, window = np.array(sites).T

@@ -335,3 +335,26 @@ def test_what_has_no_answer_is_refused_by_name():
         fl.Value(0.9, own="intercept")
     with pytest.raises(TypeError, match=r"it is own of fl\.Regression"):
         fl.fit([DATA], OWN, own="intercept")
+
+
+def test_the_estimate_without_a_site_rests_on_the_others_however_little_their_columns_vary():
+    rng = np.random.default_rng(4)
+    x = {site: scale * rng.normal(size=(n, 2)) for site, n, scale in (("a", 40, 1.0), ("b", 6, 1e-5), ("c", 5, 1e-5))}
+    for others, is_open in (
+        (1.0, False),
+        (0.0, True),
+    ):  # where these two sites see one direction alone, nothing is told
+        x["b"][:, 1] = 2 * x["b"][:, 0] + others * x["b"][:, 1]
+        x["c"][:, 1] = 2 * x["c"][:, 0] + others * x["c"][:, 1]
+        tables = {
+            site: {"x": u[:, 0], "z": u[:, 1], "y": u @ [1.0, 2.0] + rng.normal(size=len(u))} for site, u in x.items()
+        }
+        without = fl.fit(tables, OWN, plan=False).per_site[0].without
+        if is_open:
+            assert np.isnan(without).all()
+            continue
+        u, y = (
+            np.concatenate([v[s] - v[s].mean(axis=0) for s in "bc"])
+            for v in (x, {s: t["y"] for s, t in tables.items()})
+        )
+        np.testing.assert_allclose(without, np.linalg.lstsq(u, y)[0], rtol=1e-8)

@@ -94,8 +94,9 @@ class Metric:
         inside = np.einsum("nij,ij->n", covariances, self.whiten.T @ self.whiten)
         out = np.sqrt(np.maximum(inside, 0.0) / covariances.shape[1])
         if len(self.exact):
-            beyond = np.abs(self.exact @ covariances @ self.exact.T).max(axis=(1, 2)) > self.none**2
-            out = np.where(beyond, math.inf, out)
+            rounding = NO_SPREAD * abs(self.exact) @ abs(covariances) @ abs(self.exact).T
+            beyond = abs(self.exact @ covariances @ self.exact.T) > np.maximum(self.none**2, rounding)
+            out = np.where(beyond.any(axis=(1, 2)), math.inf, out)
         return out
 
     def largest_spread(self, variance: float) -> float:
@@ -113,8 +114,8 @@ class Metric:
 def metric_of(covariance: Floats, theta: Floats, more: Floats | None = None) -> Metric:
     """The metric of an estimate theta : (d,) with a covariance : (d, d).
 
-    more : (d, d), that of independent rows. It is added where some combination of coefficients has no error, for fewer
-    clusters than coefficients cannot tell the error of every one
+    more : (d, d), that of independent rows. It is added where a combination of coefficients has an error there alone,
+    for fewer clusters than coefficients cannot tell the error of every one
     """
     size = float(np.linalg.norm(theta))
     error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
@@ -126,8 +127,8 @@ def metric_of(covariance: Floats, theta: Floats, more: Floats | None = None) -> 
     whiten = (directions[:, kept] / np.sqrt(values[kept])).T / scale
     exact = directions[:, ~kept].T / scale
     exact /= np.linalg.norm(exact, axis=1, keepdims=True)
-    if len(exact) and more is not None:
-        return metric_of(covariance + more, theta)
+    if len(exact) and more is not None and len((wider := metric_of(covariance + more, theta)).exact) < len(exact):
+        return wider
     return Metric(whiten, exact, NO_DIFFERENCE * size)
 
 
@@ -232,7 +233,7 @@ def site_reports(data: PooledData, s: Estimate, metric: Metric, outcome: RunOutc
         "window": s.window,
         "covariance": np.where(both, np.nan, T @ s.own @ T.T),
         "degrees_of_freedom": s.own_freedom,
-        "without": own.without(s.weights, s.A, s.theta) @ T.T + t,
+        "without": own.without(s.weights, s.theta) @ T.T + t,
         "dropped": data.dropped,
     }
     for name in ("episodes", "terminated", "effective_rows") if data.logs else ():

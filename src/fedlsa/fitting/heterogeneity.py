@@ -40,6 +40,7 @@ from scipy.special import chdtrc, fdtrc
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..value_objects import Displayed, ReadOnly, counted, spread_table
+from .sums import sums_of_others
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -413,8 +414,8 @@ def _p_values_against_mean(theta: Floats, covariance: Floats, df: Floats, known:
     known_alike = known & alike[:, None]
     W = precisions(covariance, known_alike)
     weighted = np.einsum("nij,nj->ni", W, np.where(known_alike, theta, 0.0))
-    weight, product = _sums_of_others(W), _sums_of_others(weighted)
-    freedom, rest = _sums_of_others(np.where(alike, df, 0.0)), _sums_of_others(known_alike) > 0
+    weight, product = sums_of_others(W), sums_of_others(weighted)
+    freedom, rest = sums_of_others(np.where(alike, df, 0.0)), sums_of_others(known_alike) > 0
     V = _inverses(_with_identity(weight, rest))
     both = known & rest
     gap = theta - np.einsum("nij,nj->ni", V, product)
@@ -439,11 +440,3 @@ def _with_identity(matrices: Floats, kept: Mask) -> Floats:
     """(N, d, d): with the rows and columns of the identity for what is not kept : (N, d)."""
     inside = kept[:, :, None] & kept[:, None, :]
     return np.where(inside, matrices, np.eye(kept.shape[1]) * ~kept[:, :, None])
-
-
-def _sums_of_others(values: Floats | Mask) -> Floats:
-    """Over the first axis, for each entry the sum of all others, without differences of large numbers."""
-    zero = np.zeros_like(values[:1], np.float64)
-    before = np.concatenate([zero, np.cumsum(values[:-1], axis=0)])
-    after = np.concatenate([np.cumsum(values[:0:-1], axis=0)[::-1], zero])
-    return np.asarray(before + after, np.float64)

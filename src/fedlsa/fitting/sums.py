@@ -281,13 +281,11 @@ class Systems:
         check_determined(A, names, int(self.n.sum()))
         return A, np.asarray(np.linalg.solve(A, b), np.float64)
 
-    def without(self, weights: Floats, A: Floats, theta: Floats) -> Floats:
-        """The solution of all sites' system but one's, for each : (N, d); NaN where it has none or many.
-
-        A : (d, d), theta : (d,) of all of them
-        """
-        rest = A - weights[:, None, None] * self.A
-        unique = ~singular(rest) & (weights <= 1 - SINGULAR)
+    def without(self, weights: Floats, theta: Floats) -> Floats:
+        """The solution of all sites' system but one's, for each : (N, d), from theta : (d,), that of all of them; NaN
+        where it has none or many."""
+        rest = sums_of_others(weights[:, None, None] * self.A)
+        unique = ~singular(rest)
         shift = weights[:, None] * (self.A @ theta - self.b)
         change = np.linalg.solve(np.where(unique[:, None, None], rest, np.eye(len(theta))), shift[:, :, None])[:, :, 0]
         return np.where(unique[:, None], theta + change, np.nan)
@@ -390,6 +388,14 @@ def _even(A: Floats) -> Floats:
     even = A / np.where(rows == 0, 1.0, rows)
     columns = np.abs(even).max(axis=-2, keepdims=True)
     return np.asarray(even / np.where(columns == 0, 1.0, columns), np.float64)
+
+
+def sums_of_others(values: Floats | NDArray[np.bool_]) -> Floats:
+    """Over the first axis, for each entry the sum of all others, without differences of large numbers."""
+    zero = np.zeros_like(values[:1], np.float64)
+    before = np.concatenate([zero, np.cumsum(values[:-1], axis=0)])
+    after = np.concatenate([np.cumsum(values[:0:-1], axis=0)[::-1], zero])
+    return np.asarray(before + after, np.float64)
 
 
 def singular(A: Floats) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from typing import Any
 
@@ -362,8 +362,8 @@ def sites_by_label(names: Mapping[Any, str]) -> tuple[tuple[str, ...], dict[Any,
     """The names of sites in order, numbers by their size, also those in text; and the place of each label's site."""
     order = list(dict.fromkeys(names.values()))
     try:
-        order.sort(key=float)
-    except ValueError:
+        order.sort(key=Decimal)  # floating point would not tell long numbers apart
+    except InvalidOperation:
         order.sort(key=natural)
     place = {name: k for k, name in enumerate(order)}
     return tuple(order), {label: place[name] for label, name in names.items()}
