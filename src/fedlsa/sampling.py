@@ -11,13 +11,13 @@ import numpy as np
 from . import checks
 from .errors import ArgumentError
 from .problems import Problem
-from .value_objects import Settings
+from .value_objects import Checked, count
 
 SAME_MEANS = 1e-9  # by which a law of one's own may move A_bar and b_bar, relative to their size
 
 
 @dataclass(frozen=True, repr=False)
-class Sampling(Settings):
+class Sampling(Checked):
     """Base of all samplings; one of your own is a frozen dataclass that says one of two things.
 
     reweighted(problem) gives another law: a problem of the same agents with the same A_bar and b_bar, as
@@ -66,15 +66,14 @@ class Markov(Sampling):
     60.0
     """
 
-    thin: int = 1
+    thin: int = count(1, at_least=1)
     start: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        checks.integer("thin", self.thin, at_least=1)
-        if self.start is None:
-            return
-        states = checks.entries("start", self.start, "a sequence of states, one per agent")
-        object.__setattr__(self, "start", tuple(checks.integer("start", s) for s in states))
+        super().__post_init__()
+        if self.start is not None:
+            states = checks.entries("start", self.start, "a sequence of states, one per agent")
+            object.__setattr__(self, "start", tuple(checks.integer("start", s) for s in states))
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,10 +88,7 @@ class Replay(Sampling):
     array([2., 2., 2., 2., 2., 2., 2., 2.])
     """
 
-    thin: int = 1
-
-    def __post_init__(self) -> None:
-        checks.integer("thin", self.thin, at_least=1)
+    thin: int = count(1, at_least=1)
 
 
 BUILT_IN = (IID, Markov, Replay)

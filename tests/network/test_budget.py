@@ -55,7 +55,7 @@ def run_plan(plan, sites, unit, seeds, row_clip=None):
     gain = 0.0 if plan.method == "fedlsa" else 1 / (plan.step_size * plan.local_steps)
     source, errors, clipped = random.Random(1), [], 0
     for _ in range(seeds):
-        now = Iterate.start(np.zeros(d), np.zeros((N, d)))
+        now = Iterate(np.zeros(d), np.zeros((N, d)), np.zeros(d), np.zeros(d), np.zeros((0, d)))
         for t in range(plan.rounds):
             sent = np.zeros((N, d))
             for c in range(N):

@@ -15,7 +15,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 from numba import float64, int64, types, uint32
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 from .random import KEY_STEPS, OBSERVATION, philox
 from .task_struct import (
@@ -186,6 +186,12 @@ def pick(context: Any, word: Any, entry: Any, shift: Any) -> Any:
     return operation(word, (word, entry, shift), emit)
 
 
+@register_jitable
+def own_count(task, t, c, count, done):
+    """How many of the next `count` observations, after `done` others, are of agent c's own round t."""
+    return max(0, min(count, int64(task.own_lengths[t * task.agents + c]) - done))
+
+
 @functools.cache
 def random_draws(moves: bool, differ: bool) -> Any:
     """The kernel (struct, t, g0, g1, out, count, done): i.i.d. draws, or trajectories where `moves`.
@@ -227,9 +233,7 @@ def random_draws(moves: bool, differ: bool) -> Any:
                 store(state, SLOT * n + q, slot)
                 store(state, ROW * n + q, slot)
             for lane in range(q, q + GROUP if differ else q):
-                count_here = max(
-                    0, min(count, int64(task.own_lengths[t * task.agents + int64(state[AGENT * n + lane])]) - done)
-                )
+                count_here = own_count(task, t, int64(state[AGENT * n + lane]), count, done)
                 last = 4 * int64(state[BLOCK * n + lane]) + int64(state[OFFSET * n + lane]) - count + count_here
                 state[BLOCK * n + lane], state[OFFSET * n + lane] = last >> 2, last & 3
                 if moves and count_here > 0:
@@ -254,9 +258,7 @@ def log_draws(differ: bool, ordered: bool = False) -> Any:
             first = 4 * int64(state[BLOCK * n + q]) + int64(state[OFFSET * n + q])
             end = first + count
             if differ:
-                end = first + max(
-                    0, min(count, int64(task.own_lengths[t * task.agents + int64(state[AGENT * n + q])]) - done)
-                )
+                end = first + own_count(task, t, int64(state[AGENT * n + q]), count, done)
             state[BLOCK * n + q], state[OFFSET * n + q] = end >> 2, end & 3
             k = first % length
             at = q if task.ahead else q - g0 * GROUP
@@ -359,7 +361,7 @@ def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bo
             if differ:
                 c = int64(task.draw_state[AGENT * chains + q])
                 eta, gain = task.step_sizes[t * task.agents + c], task.gains[t * task.agents + c]
-                left = max(0, min(count, int64(task.own_lengths[t * task.agents + c]) - done))
+                left = own_count(task, t, c, count, done)
             for j in range(0, D, piece):
                 if done == 0:
                     store(hat, here + j, convert(load(task.theta, s + j, piece), real))

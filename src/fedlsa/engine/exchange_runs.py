@@ -229,10 +229,8 @@ def exchange_tasks(job: Job, threads: int) -> list[ExchangeTask]:
     S, p, numbers = len(job.seeds), job.problem, RoundNumbers(job)
     vectors = len(numbers.exchange.vectors) + 3
     checks.memory("seeds", S, 8 * p.n_agents * p.dim * vectors, "the vectors of all agents")
-    n, tables = (
-        min(S, max(TASKS_PER_THREAD * threads, int(job.updates_per_round * p.dim // SEGMENT_UPDATES))),
-        observations_of(job),
-    )
+    n = min(S, max(TASKS_PER_THREAD * threads, int(job.updates_per_round * p.dim // SEGMENT_UPDATES)))
+    tables = observations_of(job)
     parts = [job.of_seeds(slice(S * i // n, S * (i + 1) // n)) for i in range(n)]
     return [ExchangeTask(part, tables, numbers) for part in parts]
 

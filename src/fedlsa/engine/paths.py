@@ -95,7 +95,7 @@ def round_paths(
     theta, xi = np.empty((rounds + 1, d)), np.zeros((rounds + 1, N, d))
     local = np.empty((rounds, N, points + 1, d))
     theta[0] = start
-    begin = Iterate.start(start, xi[0], memory)
+    begin = Iterate(start, xi[0], start, start, np.zeros((memory, d)))
     for t, (now, inside) in enumerate(run_rounds(problem, algorithm, plan, begin, walk, steps)):
         theta[t + 1], xi[t + 1], local[t] = now.theta, now.xi, inside
     return Paths(problem, algorithm, seed, noise, theta, local, steps, xi)

@@ -171,15 +171,12 @@ def noiseless_steps(problem: Problem) -> LocalSteps:
     from ..theory.bias_terms import power_sums  # which loads more than a server's part needs
 
     A, b, table = problem.table_A_bar, problem.b_bar, problem.assignment
-    known: dict[tuple[float, int], tuple[Floats, Floats]] = {}  # S_h and S_h A_bar_c of each table
 
+    @functools.lru_cache(64)  # random lengths, or a step size that changes: no use for all of them
     def maps(eta: float, h: int) -> tuple[Floats, Floats]:
-        if (eta, h) not in known:
-            if len(known) > 64:  # random lengths, or a step size that changes: no use for all of them
-                known.clear()
-            S, _ = power_sums(A, eta, h)
-            known[eta, h] = S, S @ A
-        return known[eta, h]
+        """S_h and S_h A_bar_c of each table."""
+        S, _ = power_sums(A, eta, h)
+        return S, S @ A
 
     def walk(theta: Floats, xi: Floats, active: Integers, eta: Any, steps: Integers) -> Floats:
         out = np.full((len(xi), len(steps), len(theta)), np.nan)
@@ -213,10 +210,6 @@ class Iterate(NamedTuple):
     estimate: Floats
     memory: Floats
     diverged_at: int = -1  # first round whose theta is not finite
-
-    @classmethod
-    def start(cls, theta: Floats, xi: Floats, memory: int = 0) -> Iterate:
-        return cls(theta, xi, theta, theta, np.zeros((memory, len(theta))))
 
 
 def serve(

@@ -211,15 +211,11 @@ def _align(vector: Any) -> int:
     return 8 if vector.element in (ir.DoubleType(), I64) else 4
 
 
-def _load(b: Any, v: Vec, p: Any, i: Any) -> Any:
-    return b.load(_pointer(b, p, i, v.n), align=_align(v.ir))
-
-
 @intrinsic(prefer_literal=True)
 def load(context: Any, array: Any, offset: Any, n: Any) -> Any:
     """array[offset : offset + n]."""
     v = Vec(array.dtype, n.literal_value)
-    return operation(v, (array, types.intp, n), lambda b, p, i, _: _load(b, v, p, i))
+    return operation(v, (array, types.intp, n), lambda b, p, i, _: b.load(_pointer(b, p, i, v.n), align=_align(v.ir)))
 
 
 @intrinsic

@@ -9,7 +9,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,17 +37,8 @@ MEMORY_SHARE = 0.8  # of the free memory that is used
 COMPILING = "fedlsa: compiling the engine for the GPU (once; the result is cached on disk)"
 
 
-@dataclass
-class Timing:
-    """Seconds of the last call: sending tables and states, compiling and first launches, kernels, fetching."""
-
-    sending: float = 0.0
-    compiling: float = 0.0
-    kernels: float = 0.0
-    fetching: float = 0.0
-
-
-last = Timing()
+# seconds of the last call: "sending" tables and states, "compiling" and first launches, "kernels", "fetching"
+last: dict[str, float] = defaultdict(float)
 ONE_CALL = threading.Lock()  # blocks that wait for one another must all be on the device: one call at a time
 
 
@@ -332,7 +322,7 @@ def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     out: list[JobOutcome] = []
     with ONE_CALL, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*Grid size")  # few blocks are what was asked for
-        last.__init__()  # type: ignore[misc]
+        last.clear()
         for part in parts(jobs):
             run = _run_at_once if part[0].exchange is None else _run_exchange
             out += run(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
@@ -345,7 +335,7 @@ def timed(phase: str) -> Iterator[None]:
     """Add the seconds of the body to a phase of `last`."""
     clock = time.perf_counter()
     yield
-    setattr(last, phase, getattr(last, phase) + time.perf_counter() - clock)
+    last[phase] += time.perf_counter() - clock
 
 
 def _run_exchange(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:

@@ -46,9 +46,7 @@ if SIMULATED:
         """Threads of a warp wait for one another."""
         _simulator().syncthreads()
 
-    def barrier():
-        """Threads of a block wait for one another."""
-        _simulator().syncthreads()
+    barrier = together
 
     def thread_place(parts):
         """The seed, which of its blocks, the number of a thread in it, and how many threads it has."""
