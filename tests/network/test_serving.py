@@ -53,7 +53,7 @@ def test_a_certificate_that_has_expired_meanwhile_is_none(network, monkeypatch):
     pinned = PinnedCertificates(network.folder)
     assert pinned("site-1") is not None
     late = type("Late", (datetime,), {"now": classmethod(lambda cls, tz=None: datetime(2100, 1, 1, tzinfo=UTC))})
-    monkeypatch.setattr(commands, "datetime", late)
+    monkeypatch.setattr(certificates, "datetime", late)
     assert pinned("site-1") is None
 
 

@@ -71,14 +71,10 @@ def _option(name: str) -> Option:
     return Option(text, _flag(name), shown=default, kind=kind | None, names=owners[first].options)
 
 
-def _families() -> str:
-    """What the help says of --problem: every family with its options."""
-    listed = [f"{name} ({', '.join(map(_flag, family.parameters))})" for name, family in FAMILIES.items()]
-    return f"Family of problems: {'; '.join(listed)}."
-
-
+LISTED = "; ".join(f"{name} ({', '.join(map(_flag, family.parameters))})" for name, family in FAMILIES.items())
 PARAMETERS = {name: _option(name) for family in (FAMILIES[USUAL], *FAMILIES.values()) for name in family.parameters}
-PROBLEM = Options(make_problem, {"Problem": {"problem": Option(_families(), names=FAMILIES), **PARAMETERS}})
+FAMILY_NAME = Option(f"Family of problems: {LISTED}.", names=FAMILIES)
+PROBLEM = Options(make_problem, {"Problem": {"problem": FAMILY_NAME, **PARAMETERS}})
 
 
 def make_methods(

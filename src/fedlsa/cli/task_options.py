@@ -128,8 +128,7 @@ def chosen_task(regression: Given, value: Given) -> Task | None:
     """The task that was chosen; None if none was. Options of the two kinds do not mix."""
     if "--discount" in value.flags:
         _refuse(regression, "a regression, and --discount asks for a value function")
-        task: Task = value()
-        return task
+        return value()
     _refuse(value, "a value function, which needs --discount")
     return Regression(**{"target": "y"} | regression.arguments) if regression.flags else None
 

@@ -73,8 +73,7 @@ def theory(
         for i, algorithm in enumerate(chosen, 1):
             curves.append(exactly.exact(moments, algorithm, rounds=rounds, record=kept))
             ends.append(exactly.stationary(moments, algorithm))
-            quick = isinstance(algorithm, FedLSA) or len(moments.table) <= MAX_GROUPS
-            known = quick or limit
+            known = limit or isinstance(algorithm, FedLSA) or len(moments.table) <= MAX_GROUPS
             limits.append(exactly.stability_limit(moments, algorithm, tolerance=DIGITS) if known else math.nan)
             if progress is not None:
                 progress(i, len(chosen))
@@ -160,8 +159,7 @@ def plan(
     for why in refused:
         print(f"fedlsa: warning: {in_words_of(context.command, str(why))}", file=sys.stderr)
     costs = {name: (p.rounds, p.samples, float(f"{p.rmse:.3g}")) for name, p in plans.items()}  # noise does not decide
-    by_rounds = epsilon is not None
-    best = min(plans, key=lambda name: costs[name] if by_rounds else (costs[name][2], *costs[name][:2]))
+    best = min(plans, key=lambda name: costs[name] if epsilon is not None else (costs[name][2], *costs[name][:2]))
     a, length = plans[best].algorithm, "--" + plans[best].algorithm.length.replace("_", "-")
     how = ["--method", method_word(a), "--step-size", repr(a.step_size), length, repr(_length(plans[best]))]
     how += ["--rounds", str(plans[best].rounds)]

@@ -183,20 +183,19 @@ class Database:
                 yield db
                 return
             db.execute("begin immediate")
-            try:
+            with db:  # which commits, or rolls back
                 yield db
-                db.commit()
-            finally:
-                if db.in_transaction:
-                    db.rollback()
 
     def _rows(self, select: str, *values: Any) -> list[Any]:
         with self._guarded("read") as db:
-            return db.execute(select, values).fetchall()
+            return [] if db is None else db.execute(select, values).fetchall()
 
     @contextlib.contextmanager
-    def _guarded(self, what: str) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread at a time; what goes wrong with the file is an error that says what to do."""
+    def _guarded(self, what: str) -> Iterator[Any]:
+        """The connection, for one thread at a time; what goes wrong with the file is an error that says what to do.
+
+        None where it is to be read and there is none yet
+        """
         with self._lock:
             try:
                 yield self._connection(what != "read")
@@ -207,7 +206,7 @@ class Database:
                 do = "put it back from a backup, or put it aside (rename it)"
                 raise NetworkError(f"{self.path} is damaged ({reason(error)}): {do}") from None
 
-    def _connection(self, write: bool) -> sqlite3.Connection:
+    def _connection(self, write: bool) -> sqlite3.Connection | None:
         if self._open is not None and (self._writes or not write):
             return self._open
         if write:
@@ -215,7 +214,7 @@ class Database:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
                 sync_folder(self.path.parent)
         elif not self.path.exists():
-            return _empty()
+            return None
         where = f"{self.path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
         db = sqlite3.connect(where, PATIENCE, isolation_level=None, check_same_thread=False, uri=True)
         weakref.finalize(self, db.close)
@@ -223,7 +222,7 @@ class Database:
         found = db.execute("pragma user_version").fetchone()[0]
         if found == 0:
             if not write:  # another process is making it
-                return _empty()
+                return None
             db.executescript(TABLES)
         elif found != FORMAT:
             raise NetworkError(f"{self.path} must have format {FORMAT}; got {found}, of another version of fedlsa")
@@ -244,13 +243,6 @@ class Database:
             flaw = f"entry {number} is not as it was written"
             raise NetworkError(f"{self.path} is damaged or was changed by hand: {flaw}")
         return entry
-
-
-def _empty() -> sqlite3.Connection:
-    """What is read where there is no database yet."""
-    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    db.executescript(TABLES)
-    return db
 
 
 def _head(entry: Mapping[str, Any]) -> ChainHead:

@@ -140,8 +140,7 @@ def _encoded(dataset: xr.Dataset, command: str) -> bytes:
                 for i, dim in enumerate(over):
                     stored.dims[i].attach_scale(file[dim])
         for name, variable in variables.items():
-            words = {k: v for k, v in variable.attrs.items() if k in ("long_name", "description")}
-            file[name].attrs.update(words)
+            file[name].attrs.update({k: v for k, v in variable.attrs.items() if k in ("long_name", "description")})
     return image.getvalue()
 
 

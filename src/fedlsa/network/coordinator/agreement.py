@@ -127,14 +127,11 @@ class Inquiry:
         terms = RunTerms(
             task=task_text(n.task),
             token=self.run.token,
-            method=o.method,
-            local=o.local,
             aggregation="secure" if self.secure else "plain",
-            coding=o.coding,
             sites=n.sites,
             certificates=self._certificates(),
             rounds=(o.rounds or 0) * (1 + len(o.errors_of)),
-            errors_of=o.errors_of,
+            **{name: getattr(o, name) for name in ("method", "local", "coding", "errors_of")},
             receipts=((site, self.receipts[site]),) if site in self.receipts else (),
             program=metadata.version("fedlsa"),
         )

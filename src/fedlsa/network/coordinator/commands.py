@@ -19,7 +19,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from ...threads import small_products
 from .. import audit
 from ..carriers import SignedTransport, installed_carrier
 from ..carriers.grpc_carrier import GrpcCarrier
-from ..folder.certificates import check_site, expires
+from ..folder.certificates import check_site
 from ..folder.config import Network, certificate_warnings, read_file, warn_daily
 from ..pages import CoordinatorState, PagePlace, announce
 from ..processes import bracketed, check_stamp, interrupted_by_signals, is_held, only_one, reporting, until_ended
@@ -50,7 +49,7 @@ class PinnedCertificates:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._network: tuple[Stamp, Network] | None = None
-        self._known: dict[str, tuple[Stamp, bytes, datetime]] = {}
+        self._known: dict[str, tuple[Stamp, bytes]] = {}
 
     def __call__(self, site: str) -> bytes | None:
         """The certificate (PEM) of a site that is listed, approved and within its dates; else None."""
@@ -61,13 +60,12 @@ class PinnedCertificates:
         try:
             stamp = _stamp(path)
             if self._known.get(site, (None,))[0] != stamp:
-                pem = path.read_bytes()
-                check_site(pem, network.id, site)
-                self._known[site] = stamp, pem, expires(pem)
+                self._known[site] = stamp, path.read_bytes()
+            pem = self._known[site][1]
+            check_site(pem, network.id, site)  # which is quick for one that it has seen
         except (FileNotFoundError, FedLSAError):  # none; or damaged, of another name or authority, not valid today
             return None
-        _, certificate, end = self._known[site]
-        return certificate if datetime.now(UTC) <= end else None
+        return pem
 
     def identity_files(self) -> tuple[bytes, bytes, bytes]:
         """The server's key and certificate, and all certificates that may come in; the authority's is there so that
@@ -349,8 +347,7 @@ def status(folder: Path | str, name: str | None = None) -> str:
 def status_facts(folder: Path | str, name: str | None = None) -> dict[str, Any]:
     """The same for programs."""
     network = Network.load(folder)
-    any_run = name is not None or all_runs(network)
-    summary = RunSummary(chosen(network, name)).read() if any_run else None
+    summary = RunSummary(chosen(network, name)).read() if name is not None or all_runs(network) else None
     sites = {site: summary.site(site) for site in network.sites} if summary is not None else {}
     return {
         "running": is_held(network.folder / SERVED),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from ... import checks
@@ -126,6 +127,7 @@ class _Folder:
     SERVICE: ClassVar[str]  # its systemd unit
     COMMENT: ClassVar[str]
     MADE_BY: ClassVar[str]
+    SECRETS: ClassVar[Mapping[str, str]]  # what must be closed to others, in words
 
     folder: Path
 
@@ -138,12 +140,16 @@ class _Folder:
         return f"# {self.COMMENT}\n{write_toml(entries)}"
 
     @classmethod
-    def _read(cls, folder: Path) -> Self:
+    def load(cls, folder: Path | str) -> Self:
+        """Read a folder that our commands have made; its secrets must be closed to others."""
+        folder = checks.path("folder", folder)
         path = folder / cls.FILE
         if not path.exists():
             raise NetworkError(f"{folder} is not {cls.MADE_BY}: it has no {cls.FILE}")
         out = cls.from_entries(folder, parse(read_file(path), str(path)), str(path))
         out.check_id(read_file(out.ca), read_file(out.signing_public), folder)
+        for name, what in cls.SECRETS.items():
+            disk.check_secret(getattr(out, name), what)
         return out
 
     @classmethod
@@ -187,6 +193,7 @@ class Network(_Folder):
     FILE, MADE_BY = "network.toml", "a network's folder (fedlsa network init makes one)"
     SERVICE = "fedlsa-coordinator.service"
     COMMENT = "A network of fedlsa, as its coordinator sees it. The order of sites gives them their numbers."
+    SECRETS = MappingProxyType({"key": "the server's key", "signing_key": "the signing key"})
 
     id: str
     host: str
@@ -208,11 +215,9 @@ class Network(_Folder):
         check_task(self.task)
 
     @classmethod
-    def load(cls, folder: Path | str) -> Network:
-        """Read a folder that `fedlsa network init` made; its secrets must be closed to others."""
-        out = cls._read(checks.path("folder", folder))
-        disk.check_secret(out.key, "the server's key")
-        disk.check_secret(out.signing_key, "the signing key")
+    def load(cls, folder: Path | str) -> Self:
+        """Read a folder that `fedlsa network init` made."""
+        out = super().load(folder)
         if out.ca_key.exists():  # it may be kept elsewhere between renewals
             disk.check_secret(out.ca_key, "the authority's key")
         read_file(out.certificate)
@@ -234,6 +239,7 @@ class SiteFolder(_Folder):
     FILE, MADE_BY = "site.toml", "a site's folder (fedlsa network enrol makes one from a bundle)"
     SERVICE = "fedlsa-site.service"
     COMMENT = "A site of a fedlsa network."
+    SECRETS = MappingProxyType({"key": "the site's key", "mask_key": "the site's key for masks"})
 
     name: str
     network: str
@@ -250,14 +256,6 @@ class SiteFolder(_Folder):
         check_host(self.host)
         checks.integer("port", self.port, at_least=1, at_most=65535)
         check_task(self.task)
-
-    @classmethod
-    def load(cls, folder: Path | str) -> SiteFolder:
-        """Read a site's folder; its keys must be closed to others."""
-        out = cls._read(checks.path("folder", folder))
-        disk.check_secret(out.key, "the site's key")
-        disk.check_secret(out.mask_key, "the site's key for masks")
-        return out
 
     @property
     def certificate(self) -> Path:

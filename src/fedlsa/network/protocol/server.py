@@ -25,10 +25,10 @@ variates is no longer 0, and the limit is not theta_star exactly where sites dif
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -51,6 +51,7 @@ Counts = Annotated[Integers, "N"]
 Chosen = Annotated[Flags, "N"]
 Vectors = Annotated[Floats, "N", "d"]
 Vector = Annotated[Floats, "d"]
+R = TypeVar("R", "OpenRound", "ServerState")
 
 
 class OpenRound(Struct, frozen=True):
@@ -268,8 +269,7 @@ def accept(state: ServerState, site: object, answer: Answer | MalformedError) ->
 
 def _noted(state: ServerState, c: int, fault: bool) -> ServerState:
     """The state with an answer noted that does not count; fault : it was against the protocol."""
-    strikes = _put(state.strikes, c, state.strikes[c] + fault)
-    return replace(state, refused=_put(state.refused, c, state.refused[c] + 1), strikes=strikes)
+    return _put(state, c, {"refused": state.refused[c] + 1, "strikes": state.strikes[c] + fault})
 
 
 def _current(state: ServerState, c: int, answer: Reply | Refusal) -> OpenRound:
@@ -301,14 +301,8 @@ def _counted(state: ServerState, c: int, reply: Reply) -> ServerState:
     longest = s.coding.longest(pending.clip, state.dim)
     if longest and size > longest * (1 + ROUNDING):
         raise MessageError(f"the change must have a length of at most {longest:.3g}; got {size:.3g}")
-    pending = replace(
-        pending,
-        accepted=_put(pending.accepted, c, True),
-        shares=_put(pending.shares, c, reply.share),
-        sizes=_put(pending.sizes, c, size),
-        marks=_put(pending.marks, c, messages.mark(reply.share)),
-    )
-    return replace(state, pending=pending, known=_put(state.known, c, len(state.entries)))
+    came = {"accepted": True, "shares": reply.share, "sizes": size, "marks": messages.mark(reply.share)}
+    return _put(state, c, {"known": len(state.entries)}, pending=_put(pending, c, came))
 
 
 def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState, str | None]:
@@ -323,11 +317,12 @@ def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState,
     return state, f"the site refused ({refusal.reason}): {printable(refusal.text)}"
 
 
-def _put(array: np.ndarray[Any, Any], c: int, value: Any) -> np.ndarray[Any, Any]:
-    """The array with entry c replaced."""
-    out = array.copy()
-    out[c] = value
-    return out
+def _put(record: R, c: int, entries: Mapping[str, Any], **more: Any) -> R:
+    """The record with entry c of these arrays replaced, and more of its fields."""
+    arrays = {name: getattr(record, name).copy() for name in entries}
+    for name, value in entries.items():
+        arrays[name][c] = value
+    return replace(record, **arrays, **more)
 
 
 def restarted(state: ServerState) -> ServerState:

@@ -90,8 +90,7 @@ def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: i
     columns = site_columns(site, task, design)
     coded = columns if design is not None else replace(columns, levels=_with_bases(task, columns.levels))
     counts, missing = _Rarity(key), MissingRows(site.sites)
-    pieces = counts.watch(read_observations(site, task, coded, missing))
-    found = first_pass(pieces, task, coded, site.sites)
+    found = first_pass(counts.watch(read_observations(site, task, coded, missing)), task, coded, site.sites)
     if found.integers:
         raise integers_error(site.name, columns.state[0])
     sums = found.sums if task.own is None else found.sums.within()
@@ -289,8 +288,7 @@ class SiteTable:
         if design is None or design == AgreedDesign.of(self.viewed[""].columns):
             return self.viewed[""]
         if design.text() not in self.viewed:
-            found = view(self.data.opened, self.site.task, design)
-            self.viewed = {"": self.viewed[""], design.text(): found}
+            self.viewed = {"": self.viewed[""], design.text(): view(self.data.opened, self.site.task, design)}
         return self.viewed[design.text()]
 
     def designed(self, policy: Policy, design: AgreedDesign, first: str | None, sites: int) -> TableView:

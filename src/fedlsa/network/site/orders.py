@@ -192,8 +192,7 @@ class OrderHandler:
         for site, receipt in terms.receipts:
             if site == self.site.name:
                 self.ledger.compare_receipt(receipt)
-        lasting = changed(terms, receipts=(), program="")  # without what may change during a run
-        terms_text = msgspec.json.encode(lasting).decode()
+        terms_text = msgspec.json.encode(changed(terms, receipts=(), program="")).decode()  # what stays during a run
         digest = hashlib.sha256(terms_text.encode()).hexdigest()
         known = self.ledger.runs.get(terms.token)
         if known is None and self.ledger.totals.runs >= self.policy.most_runs:
@@ -254,8 +253,7 @@ class OrderHandler:
             scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked, message.design, terms.local)
             dither = self.table.dither(label.hex())
             sums = plan_sums(message.weight(self.site.name), *scalars, dither=dither)  # type: ignore[assignment]
-        integers = to_integers(sums, STATISTICS.unit)
-        share = opened.run.hidden(integers, STATISTICS.limbs, message.sites, label)
+        share = opened.run.hidden(to_integers(sums, STATISTICS.unit), STATISTICS.limbs, message.sites, label)
         if terms.errors_of:
             limits.check_scores(self.policy, len(terms.errors_of), scale.dim)
         scores = self.policy.share_scores and limits.exact_sums(self.policy)
