@@ -36,7 +36,7 @@ test-pages: $(VENV)/.installed-test types ## every page in a browser: explorer, 
 	@$(PYTEST) $(PARALLEL) $(filter-out tests/browser,$(PAGES))
 
 test-simulator: $(VENV)/.installed-test ## the GPU engine on a simulator, which needs a process of its own
-	@NUMBA_ENABLE_CUDASIM=1 $(PYTEST) tests/gpu
+	@NUMBA_ENABLE_CUDASIM=1 $(PYTEST) $(PARALLEL) tests/gpu
 
 test-docs: $(VENV)/.installed-test ## what is shown runs as shown: documentation, examples, figures, benchmarks
 	@$(PYTEST) $(PARALLEL) $(SHOWN)
