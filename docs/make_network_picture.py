@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 import fedlsa as fl
 from fedlsa import figures
 from fedlsa.checks import Floats
-from fedlsa.engine.local import ClippedMeans, Means
+from fedlsa.engine.local import Means, Rows, alias_slots
 from fedlsa.figures import theme
 from fedlsa.figures.lines import Chart, ChartRows, Line
 from fedlsa.figures.matplotlib_figures import draw_charts
@@ -117,7 +117,7 @@ def run(uploads: Uploads, seed: int) -> tuple[Floats, float]:
             if asked.row_clip is None:
                 local = Means(x.T @ x / ROWS, x.T @ y / ROWS)
             else:
-                local = ClippedMeans(x, y, 0.0, asked.row_clip)
+                local = Rows(x, x, y, 0.0, alias_slots(len(y)), asked.row_clip, averaged=True)
             site = SiteRun(
                 name,
                 asked.sites,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine.local import ClippedMeans, Means, Rows, alias_slots
+from fedlsa.engine.local import Means, Rows, alias_slots
 from fedlsa.engine.outcome_tables import outcome_tables
 from fedlsa.engine.random import OBSERVATION, choose, words
 from fedlsa.engine.reference import Observer
@@ -169,7 +169,7 @@ def test_a_clip_that_no_row_reaches_changes_no_bit():
 def test_steps_on_every_row_are_the_mean_of_clipped_gradients_and_without_clipping_those_of_means(clip):
     rows = rows_of(regression(ridge=0.2), 1)
     theta, xi = np.random.default_rng(6).normal(size=(2, D))
-    local = ClippedMeans(rows.u, rows.y, 0.2, clip)
+    local = replace(rows, row_clip=clip, averaged=True)
     hat = theta
     for _ in range(12):
         mean = np.mean([clipped_gradient(local, k, hat, 0.3) for k in range(len(rows.y))], axis=0)
@@ -177,7 +177,7 @@ def test_steps_on_every_row_are_the_mean_of_clipped_gradients_and_without_clippi
     np.testing.assert_allclose(local(theta, xi, 0.3, 12, 0, 0, 0), hat, rtol=0, atol=1e-12)
     n = len(rows.y)
     means = Means(rows.u.T @ rows.u / n + 0.2 * np.eye(D), rows.u.T @ rows.y / n)
-    free = ClippedMeans(rows.u, rows.y, 0.2, 1e9)(theta, xi, 0.01, 30, 0, 0, 0)
+    free = replace(rows, row_clip=1e9, averaged=True)(theta, xi, 0.01, 30, 0, 0, 0)
     np.testing.assert_allclose(free, means(theta, xi, 0.01, 30, 0, 0, 0), rtol=0, atol=1e-12)
 
 
@@ -189,7 +189,7 @@ def test_vectors_of_another_length_than_a_row_are_refused_before_anything_is_rea
         "rows": rows,
         "clipped rows": replace(rows, row_clip=1.0),
         "means": Means(np.eye(D), np.ones(D)),
-        "clipped means": ClippedMeans(rows.u, rows.y, 0.0, 1.0),
+        "clipped means": replace(rows, row_clip=1.0, averaged=True),
     }[kind]
     good, bad = np.zeros(D), np.zeros(wrong)
     for name, vectors in (("theta", (bad, good)), ("xi", (good, bad)), ("theta", (bad, bad))):

@@ -9,7 +9,7 @@ import pytest
 from memory_world import MemoryWorld, by_hand
 
 import fedlsa as fl
-from fedlsa.engine.local import ClippedMeans, Means
+from fedlsa.engine.local import Means, Rows, alias_slots
 from fedlsa.engine.reference import Iterate, serve
 from fedlsa.errors import ArgumentError
 from fedlsa.network.coordinator.run_loop import complete_run
@@ -49,7 +49,10 @@ def run_plan(plan, sites, unit, seeds, row_clip=None):
     N, d = p.n_agents, p.dim
     coding = Coding(plan.clip, plan.noise, unit, row_clip)
     local = [
-        ClippedMeans(x, y, 0.0, row_clip) if row_clip else Means(x.T @ x / len(y), x.T @ y / len(y)) for x, y in sites
+        Rows(x, x, y, 0.0, alias_slots(len(y)), row_clip, averaged=True)
+        if row_clip
+        else Means(x.T @ x / len(y), x.T @ y / len(y))
+        for x, y in sites
     ]
     algorithm = {"fedlsa": fl.FedLSA, "scafflsa": fl.SCAFFLSA}[plan.method](plan.step_size, plan.local_steps)
     gain = 0.0 if plan.method == "fedlsa" else 1 / (plan.step_size * plan.local_steps)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tiers import longer
 
-from fedlsa.engine.local import ClippedMeans, Rows, alias_slots
+from fedlsa.engine.local import Rows, alias_slots
 from fedlsa.engine.random import OBSERVATION, choose, words
 from fedlsa.errors import ArgumentError
 from fedlsa.theory.privacy import check_unit, most_draws, most_probable, rho_of, rho_of_answer
@@ -46,10 +46,7 @@ class Pair:
             u, y = self.u.copy(), self.y.copy()
             if changed:
                 u[self.at], y[self.at] = self.other_u, self.other_y
-            if whole:
-                local = ClippedMeans(u, y, self.ridge, self.clip)
-            else:
-                local = Rows(u, u, y, self.ridge, alias_slots(self.n), self.clip)
+            local = Rows(u, u, y, self.ridge, alias_slots(self.n), self.clip, averaged=whole)
             yield local(self.theta, self.xi, self.eta, self.steps, 0, self.seed, 0)
 
     def ratio(self, whole=False):

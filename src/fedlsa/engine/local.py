@@ -39,6 +39,7 @@ class Rows:
     u, v : (n, d) with rows in one place; y : (n,)
     slots : the alias table to draw from, of `alias_slots` where all have one probability; empty where they are a log
     row_clip : the longest gradient of a row; a longer one is shortened (`_shortened`). Needs v = u, a regression
+    averaged : whether clipped steps take the mean of all rows' gradients, which is `Means` where none is longer
     """
 
     u: Floats
@@ -47,6 +48,7 @@ class Rows:
     ridge: float
     slots: Words
     row_clip: float | None = None
+    averaged: bool = False
 
     def __post_init__(self) -> None:
         if self.row_clip is not None and self.v is not self.u:
@@ -56,11 +58,13 @@ class Rows:
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
         """theta_hat : (d,) after `steps` local steps on the agent's observations first_step, first_step + 1, ..."""
-        u, (hat, xi) = read_only(self.u), _vectors(theta, xi, self.u.shape[1])
-        v = u if self.v is self.u else read_only(self.v)
-        rows = u, v, read_only(self.y), float(self.ridge), read_only(self.slots)
+        u, y, (hat, xi) = read_only(self.u), read_only(self.y), _vectors(theta, xi, self.u.shape[1])
+        ridge, clip = float(self.ridge), np.inf if self.row_clip is None else float(self.row_clip)
+        if self.averaged:
+            _on_every_row((u, y, ridge, clip), xi, float(eta), np.int64(steps), hat)
+            return hat
+        rows = u, u if self.v is self.u else read_only(self.v), y, ridge, read_only(self.slots)
         draws = np.uint64(seed), np.int64(agent), np.int64(first_step), np.int64(steps)
-        clip = np.inf if self.row_clip is None else float(self.row_clip)
         _on_rows(rows, draws, xi, float(eta), clip, hat)
         return hat
 
@@ -77,27 +81,6 @@ class Means:
     ) -> Floats:
         hat, xi = _vectors(theta, xi, len(self.b))
         _on_means(read_only(self.A), read_only(np.asarray(self.b) + xi), float(eta), np.int64(steps), hat)
-        return hat
-
-
-@dataclass(frozen=True, eq=False)
-class ClippedMeans:
-    """Local steps on the mean of all rows' gradients, each clipped: `Means` where no row is longer than row_clip.
-
-    u : (n, d); y : (n,); as in Rows
-    """
-
-    u: Floats
-    y: Floats
-    ridge: float
-    row_clip: float
-
-    def __call__(
-        self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
-    ) -> Floats:
-        hat, xi = _vectors(theta, xi, self.u.shape[1])
-        rows = read_only(self.u), read_only(self.y), float(self.ridge), float(self.row_clip)
-        _on_every_row(rows, xi, float(eta), np.int64(steps), hat)
         return hat
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks
-from ...engine.local import ClippedMeans, Means, Rows, alias_slots
+from ...engine.local import Means, Rows, alias_slots
 from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
 from ...fitting.reading import read_scaled
@@ -37,7 +37,7 @@ from .. import disk
 from ..folder.config import task_text
 from ..protocol.agreed_design import AgreedDesign
 
-Steps = Rows | Means | ClippedMeans
+Steps = Rows | Means
 LOADER_FORM = "package.module:function or file.py:function"
 FORMAT = 5  # of prepared data
 PREPARED = "prepared"  # the folder's name
@@ -146,9 +146,7 @@ def prepare_steps(
     steps, sizes = found
     if row_clip is None or not isinstance(steps, Rows):
         return steps, sizes
-    if local == "means":
-        return ClippedMeans(steps.u, steps.y, steps.ridge, row_clip), sizes
-    return replace(steps, row_clip=row_clip), sizes
+    return replace(steps, row_clip=row_clip, averaged=local == "means"), sizes
 
 
 def scale_to_json(scale: FeatureScale) -> dict[str, Any]:
