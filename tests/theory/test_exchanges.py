@@ -237,7 +237,7 @@ def test_moments_are_those_of_everything_that_can_happen(name, eta, H, rounds):
         assert np.ptp(flat[:, ~kept], axis=0).max() == 0
     mean, C = mean[kept], C[np.ix_(kept, kept)]
     for _ in range(rounds):
-        found, v = step.covariance(found, v), step.mean(v)
+        found, v = step.covariance(found, v), step.move(v)
     np.testing.assert_allclose(v + step.centre(), mean, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found, C, rtol=1e-11, atol=1e-12 * np.abs(C).max() + 1e-15)
 

@@ -297,16 +297,15 @@ def independent_curve(
         t = min(t, len(etas) - 1)
         return round_of(float(etas[t]), int(np.searchsorted(steps, steps[t])))
 
-    first, nothing = round_at(0), np.zeros_like(u)
+    first = round_at(0)
     if not isinstance(first, ServerRound):
         (mean, covariance, spread), route = agents_curve(round_at, u, x, at, constant)
         last = np.maximum(at - 1, 0)
         psi = np.sum(mean**2, axis=1) + traces(covariance) + (a.eta(last) * a.steps_in(last)) ** 2 * spread
         return ExactCurve(mean, covariance, psi, route=route, drifted=drifted_means(round_at, x, at, constant))
     if constant and a.average_after is None:
-        drifted = first.noiseless.curve(nothing, at)[0]
+        drifted = first.noiseless.curve(0 * u, at)[0]
         return ExactCurve(*first.curve(u, at), route="powers of a round", drifted=drifted)
     after = int(at[-1]) + 1 if a.average_after is None else a.average_after
-    each = cast(Callable[[int], ServerRound], round_at)
-    drifted, _ = averaged_curve(lambda t: each(t).noiseless, nothing, after, at)
-    return ExactCurve(*averaged_curve(each, u, after, at), route="round by round", drifted=drifted)
+    mean, covariance, drifted = averaged_curve(cast(Callable[[int], ServerRound], round_at), u, after, at)
+    return ExactCurve(mean, covariance, route="round by round", drifted=drifted)

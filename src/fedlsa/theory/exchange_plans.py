@@ -43,7 +43,7 @@ class ExchangeErrors(MethodErrors):
         step = self.round_of(eta, H)
         n, d, v = step.size, step.d, np.append(step.start(self.start), 1.0)
         power = np.eye(n + 1)
-        power[:n, :n], power[:n, n] = step.carry(np.eye(n)), step.mean(np.zeros(n))
+        power[:n, :n], power[:n, n] = step.carry(np.eye(n)), step.move(np.zeros(n))
         rows = power[:d]  # theta after 1, 2, ... rounds, many at a time
         with np.errstate(all="ignore"):
             for _ in range(tuning.DOUBLED_MEANS):
@@ -58,7 +58,7 @@ class ExchangeErrors(MethodErrors):
         v, C, d = step.start(self.start), np.zeros((step.size,) * 2), step.d
         while True:
             with np.errstate(all="ignore"):
-                C, v = step.covariance(C, v), step.mean(v)
+                C, v = step.covariance(C, v), step.move(v)
             error = float(np.trace(C[:d, :d]) + v[:d] @ v[:d])
             yield error if math.isfinite(error) else math.inf
 

@@ -278,7 +278,7 @@ class ExchangeRound:
         out[self.k * self.d :] += y[:, : self.l].reshape(-1, columns)
         return out
 
-    def mean(self, v: Floats) -> Floats:
+    def move(self, v: Floats) -> Floats:
         """The next mean of the state."""
         out = self.carry(v[:, None])[:, 0] + self._make(self.B[..., -1].reshape(-1, 1))[:, 0]
         out[: self.k * self.d] += self.constant

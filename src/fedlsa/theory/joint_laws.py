@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from ..value_objects import Displayed, ReadOnly
 from . import krylov, tuning
 from .exchange_rounds import ExchangeRound, declared, exchange_of
 from .joint import Joint
-from .linear import Index, at_rounds, check_accuracy, refined
+from .linear import AveragedState, Index, at_rounds, averaged_states, check_accuracy, refined
 from .problem_moments import Moments
 from .rounds import Groups, StateLimit
 
@@ -80,28 +79,6 @@ def warn_of_cuts(step: ExchangeRound) -> None:
         warn(f"{rule}, or those that are cut off make exact moments wrong; got {step.largest:.3g}", TheoryWarning)
 
 
-@dataclass(frozen=True, eq=False)
-class JointState:
-    """Mean (n,) and covariance (n, n) of the state; of the mean of theta since it is averaged, C with both."""
-
-    mean: Floats
-    C: Floats
-    average: Floats
-    across: Floats  # Cov(state, average) : (n, d)
-    own: Floats  # (d, d)
-
-    def after(self, step: ExchangeRound, share: float) -> JointState:
-        """A round later; share : of the new theta in the average, 1 where it only begins."""
-        mean, C, d = step.mean(self.mean), step.covariance(self.C, self.mean), step.d
-        average = self.average + share * (mean[:d] - self.average)
-        if share == 1:
-            return JointState(mean, C, average, C[:, :d], C[:d, :d])
-        across = step.carry(self.across)
-        cross = share * (1 - share) * across[:d]
-        own = (1 - share) ** 2 * self.own + share**2 * C[:d, :d] + cross + cross.T
-        return JointState(mean, C, average, (1 - share) * across + share * C[:, :d], own)
-
-
 def joint_curve(
     a: Algorithm, agents: Groups, u: Floats, at: NDArray[np.int64], upload_noise: float = 0.0
 ) -> tuple[Floats, Floats, Floats, Floats]:
@@ -112,32 +89,25 @@ def joint_curve(
     round_at = rounds_at(a, agents, upload_noise)
     first, d = round_at(0), agents.moments.dim
     after = int(at[-1]) + 1 if a.average_after is None else a.average_after
-    begin, drifting = first.start(u), first.start(np.zeros(d))
     if int(at[-1]) * first.size**2 * first.seen > tuning.MAX_ROUND_WORK * tuning.KRYLOV_FROM:
         rule = f"rounds must be fewer where only single rounds are exact, of {first.size} numbers together"
         raise ArgumentError(f"{rule}; got {at[-1]}")
 
-    widest = first
+    widest, peak = first, 0.0
+    states = averaged_states(round_at, first.start(u), first.start(np.zeros(d)), after, d)
 
-    def states() -> Iterator[tuple[JointState, Floats, float]]:
-        nonlocal widest
-        n = len(begin)
-        state = JointState(begin, np.zeros((n, n)), begin[:d], np.zeros((n, d)), np.zeros((d, d)))
-        mean, average, peak = drifting, drifting[:d], 0.0
-        for t in count():
+    def watched() -> Iterator[tuple[AveragedState, Floats, float]]:
+        nonlocal widest, peak
+        for t, (state, drifting) in enumerate(states):
             peak = max(peak, float(np.trace(state.C[:d, :d])))
-            yield state, average, peak
-            share = 1.0 if t + 1 <= after else 1 / (t + 2 - after)
-            step = round_at(t)
-            state, mean = state.after(step, share), step.mean(mean)
-            widest = max(widest, step, key=lambda each: each.largest)
-            average = average + share * (mean[:d] - average)
+            widest = max(widest, round_at(max(t - 1, 0)), key=lambda each: each.largest)  # the round before this
+            yield state, drifting, peak
 
-    mean, covariance, drifted, peak = at_rounds(
-        states(), at, lambda now: (now[0].average, now[0].own, now[1], np.array(now[2]))
+    mean, covariance, drifted, peaks = at_rounds(
+        watched(), at, lambda now: (now[0].average, now[0].own, now[1], np.array(now[2]))
     )
     warn_of_cuts(widest)
-    return mean, covariance, drifted, peak
+    return mean, covariance, drifted, peaks
 
 
 # --- where it settles -------------------------------------------------------------------------------------------------
@@ -192,7 +162,7 @@ class Moved:
 
     def end(self, begin: Floats) -> tuple[Floats, float]:
         """The mean to which that of a run from a state tends, and its estimated error, relative."""
-        move = self.project(self.step.mean(begin) - begin)
+        move = self.project(self.step.move(begin) - begin)
         change, error = refined(np.eye(len(begin)) - self.mean, move)
         return begin + change, error
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,3 +252,44 @@ def at_rounds(
         at = t
         shown.append(show(now))
     return [np.array(column) for column in zip(*shown, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class AveragedState:
+    """Mean (n,) and covariance (n, n) of a state that begins with u; and the same of the mean of u since some round.
+
+    average : (d,), E of that mean; across : (n, d), Cov(state, average); own : (d, d), its covariance
+    """
+
+    mean: Floats
+    C: Floats
+    average: Floats
+    across: Floats
+    own: Floats
+
+    def after(self, step: Any, share: float) -> AveragedState:
+        """A round later; share : of the new u in the average, 1 where it only begins."""
+        mean, C, d = step.move(self.mean), step.covariance(self.C, self.mean), len(self.average)
+        average = self.average + share * (mean[:d] - self.average)
+        if share == 1:
+            return AveragedState(mean, C, average, C[:, :d], C[:d, :d])
+        across = step.carry(self.across)
+        cross = share * (1 - share) * across[:d]
+        own = (1 - share) ** 2 * self.own + share**2 * C[:d, :d] + cross + cross.T
+        return AveragedState(mean, C, average, (1 - share) * across + share * C[:, :d], own)
+
+
+def averaged_states(
+    step_at: Callable[[int], Any], begin: Floats, drifting: Floats, after: int, d: int
+) -> Iterator[tuple[AveragedState, Floats]]:
+    """States after 0, 1, 2, ... rounds with means of u from round `after` on (Polyak-Ruppert), by what round t does.
+
+    drifting : (n,), the state of a run from theta_star, of which E of that mean comes beside
+    """
+    n, average = len(begin), drifting[:d]
+    state = AveragedState(begin, np.zeros((n, n)), begin[:d], np.zeros((n, d)), np.zeros((d, d)))
+    for t in count():
+        yield state, average
+        step, share = step_at(t), 1.0 if t + 1 <= after else 1 / (t + 2 - after)
+        state, drifting = state.after(step, share), step.move(drifting)
+        average = average + share * (drifting[:d] - average)

@@ -17,10 +17,9 @@ is an `AgentRound`, in coordinates in which nothing is conserved; joint.py, mode
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import count
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -38,6 +37,7 @@ from .linear import (
     Index,
     Squares,
     at_rounds,
+    averaged_states,
     check_accuracy,
     contracts,
     diagonal,
@@ -195,6 +195,18 @@ class ServerRound:
         """v of a known u, with nothing in the rest of the memory."""
         return np.concatenate([u, np.zeros(len(self.mean) - 1 - self.d), [1.0]])
 
+    def move(self, memory: Floats) -> Floats:
+        """The next mean of the memory."""
+        return self.carry(memory) + self.mean[:-1, -1]
+
+    def carry(self, X: Floats) -> Floats:
+        """The linear part on columns."""
+        return self.mean[:-1, :-1] @ X
+
+    def covariance(self, C: Floats, memory: Floats) -> Floats:
+        """The next covariance of the memory, from its covariance and its mean."""
+        return C if self.noise is None else smat(self.covariance_map @ svec(C) + self.added(memory), len(memory))
+
     def added(self, memory: Floats) -> Floats:
         """svec of the covariance that a round adds for a known memory."""
         assert self.noise is not None
@@ -321,29 +333,13 @@ def _frequent(gaps: NDArray[np.int64]) -> list[int]:
 
 
 def averaged_curve(
-    step_in: Callable[[int], ServerRound], u: Floats, after: int, rounds: NDArray[np.int64]
-) -> tuple[Floats, Floats]:
-    """The same for the running mean of u from round `after` on (Polyak-Ruppert); step_in(t) : what round t does.
-
-    Beside C = Cov(memory) it carries A = Cov(a, memory) and Q = Cov(a) of the running sum a of memories, and its mean.
-    """
-    d = len(u)
-
-    def states() -> Iterator[tuple[Floats, Floats]]:
-        v = step_in(0).start(u)
-        n = len(v) - 1
-        C, A, Q, a, number = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n)), np.zeros(n), 0
-        for t in count():
-            if t >= after:
-                Q, A, a, number = Q + A + A.T + C, A + C, a + v[:n], number + 1
-            yield (a / number, Q / number**2) if number else (v[:n], C)
-            step = step_in(t)
-            if step.noise is not None:
-                C = smat(step.covariance_map @ svec(C) + step.added(v[:n]), n)
-            v, A = step.mean @ v, A @ step.mean[:n, :n].T
-
-    mean, covariance = at_rounds(states(), rounds, lambda state: (state[0][:d], svec(state[1][:d, :d])))
-    return mean, covariance
+    step_at: Callable[[int], ServerRound], u: Floats, after: int, rounds: NDArray[np.int64]
+) -> tuple[Floats, Floats, Floats]:
+    """E : (R, d) and svec Cov : (R, s) of that mean of u without control variates, and E of a run from theta_star."""
+    begin, drifting = (step_at(0).start(x)[:-1] for x in (u, 0 * u))
+    states = averaged_states(step_at, begin, drifting, after, len(u))
+    mean, covariance, drifted = at_rounds(states, rounds, lambda now: (now[0].average, svec(now[0].own), now[1]))
+    return mean, covariance, drifted
 
 
 # --- with control variates --------------------------------------------------------------------------------------------
