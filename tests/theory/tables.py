@@ -51,4 +51,4 @@ def round_of(problem: fl.Problem | Moments, a: fl.Algorithm, steady: bool = True
     """A round of a method with control variates."""
     groups = groups_of(problem, a)
     m = groups.moments
-    return agent_round(m, GroupStages.of(a.stages(a.step_size, m.n_agents), m, groups.agent), steady)
+    return agent_round(m, GroupStages.of(a, groups, a.step_size), steady)

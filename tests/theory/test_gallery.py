@@ -42,7 +42,7 @@ def found(problem, a, recorded, route="usual", theta_0=None, xi_0=None) -> dict[
     u = np.ones(m.dim) if theta_0 is None else theta_0 - m.theta_star
     with pytest.MonkeyPatch.context() as patch:
         if route != "usual":
-            patch.setattr("fedlsa.theory.noiseless.suits", lambda *_: False)
+            patch.setattr("fedlsa.theory.rounds.GroupStages.noiseless", lambda *_: False)
         if route in ("Krylov spaces", "round by round"):
             patch.setattr(tuning, "KRYLOV_FROM", 0 if route == "Krylov spaces" else 10**9)
         if route == "nodes":  # however few modes there are

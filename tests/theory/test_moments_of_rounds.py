@@ -237,7 +237,7 @@ def test_asymmetry_does_not_grow(a):
     """That of rounding, on a problem whose asymmetric matrices would grow: 600 rounds of what is symmetric stay so."""
     step = round_of(several(), a)
     for form in forms(step, np.ones(3), np.ones(step.shape)):
-        vector = form.unit()
+        vector = form.force(form.start(np.ones(3), np.ones(step.shape))[:, None])(np.ones(1), np.ones((1, 1)))
         if type(form) is Joint:
             vector += 1e-3 * np.random.default_rng(0).standard_normal(form.length)
         for _ in range(600):

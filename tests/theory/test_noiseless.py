@@ -71,7 +71,7 @@ def test_errors_are_those_of_exact_second_moments(kind, method):
 
     fast = found()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedlsa.theory.noiseless.suits", lambda *_: False)
+        patch.setattr("fedlsa.theory.rounds.GroupStages.noiseless", lambda *_: False)
         patch.setattr(Moments, "noiseless", False)
         slow = found()
     assert fast[0] == pytest.approx(slow[0], rel=2e-3)
@@ -107,7 +107,7 @@ def test_exact_curves_without_noise_are_those_of_second_moments_and_of_the_run(k
     np.testing.assert_allclose(fast["mean"], run["theta"][0], atol=1e-12)
     np.testing.assert_allclose(fast["mse"], run["squared_error"][0], rtol=1e-9)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedlsa.theory.noiseless.suits", lambda *_: False)
+        patch.setattr("fedlsa.theory.rounds.GroupStages.noiseless", lambda *_: False)
         slow = fl.theory.exact(problem, algorithm, **keywords)
     for name in set(slow) - {"noise"}:  # 0 here, and rounding there
         np.testing.assert_allclose(fast[name], slow[name], rtol=1e-9, atol=1e-12)
@@ -126,7 +126,7 @@ def test_the_limit_of_fedlsa_without_noise_is_its_bias(kind):
     np.testing.assert_allclose(found.bias, fl.theory.bias(problem, 0.2, 5), atol=1e-12)
     assert found.mse == pytest.approx(found.bias @ found.bias, rel=1e-12)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedlsa.theory.noiseless.suits", lambda *_: False)
+        patch.setattr("fedlsa.theory.rounds.GroupStages.noiseless", lambda *_: False)
         slow = fl.theory.stationary(problem, algorithm)
     assert found.radius == pytest.approx(slow.radius, rel=1e-6 if kind != "defective" else 1e-2)
     assert fl.theory.stationary(noiseless(kind, 3, 8), fl.FedLSA(50.0, 5)).mse == np.inf

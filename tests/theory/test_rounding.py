@@ -58,7 +58,7 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
     law = search.MethodErrors(rounds.groups_of(m, a), fl.FedLSA, np.zeros(2))
     nothing = lambda step, u, t: (np.zeros((len(t), 2)), np.tile([-by, 0.0, 0.0], (len(t), 1)))  # noqa: E731
     monkeypatch.setattr(rounds.ServerRound, "curve", nothing)
-    limit = np.zeros(2), np.diag([1.0, -by]), 0.0
+    limit = rounds.StateLimit(np.zeros(2), np.diag([1.0, -by]), 0.0, np.zeros((2, 2)))
     monkeypatch.setattr(rounds.ServerRound, "limit", property(lambda step: limit))
     if not refused:
         assert (fl.theory.exact(problem, a, 30, start)["noise"].values == 0).all()

@@ -284,14 +284,13 @@ def independent_curve(
 
     upload_noise : standard deviation per coordinate of what agents add to their uploads
     """
-    m, x, kept = groups.moments, groups.x, not isinstance(a.step_size, PowerStep) or a.step_size.power == 0
+    x, kept = groups.x, not isinstance(a.step_size, PowerStep) or a.step_size.power == 0
     constant = kept and not a.grows
     etas, steps = (of(np.arange(1 if constant else max(int(at[-1]), 1))) for of in (a.eta, a.steps_in))
 
     @lru_cache(maxsize=1)
     def round_of(eta: float, like: int) -> RoundMap:
-        stages = a.in_round(like).stages(eta, m.n_agents, upload_noise)
-        return round_map(groups, GroupStages.of(stages, m, groups.agent), u, constant)
+        return round_map(groups, GroupStages.of(a.in_round(like), groups, eta, upload_noise), u, constant)
 
     def round_at(t: int) -> RoundMap:  # the same object as long as step size and length are the same
         t = min(t, len(etas) - 1)
@@ -304,7 +303,7 @@ def independent_curve(
         psi = np.sum(mean**2, axis=1) + traces(covariance) + (a.eta(last) * a.steps_in(last)) ** 2 * spread
         return ExactCurve(mean, covariance, psi, route=route, drifted=drifted_means(round_at, x, at, constant))
     if constant and a.average_after is None:
-        drifted = first.noiseless.curve(0 * u, at)[0]
+        drifted = replace(first, noise=None).curve(0 * u, at)[0]
         return ExactCurve(*first.curve(u, at), route="powers of a round", drifted=drifted)
     after = int(at[-1]) + 1 if a.average_after is None else a.average_after
     mean, covariance, drifted = averaged_curve(cast(Callable[[int], ServerRound], round_at), u, after, at)

@@ -269,12 +269,11 @@ class Joint:
         cross = rY.reshape(len(rY), self.K, self.d).transpose(1, 0, 2)
         return self._second(rr, cross, self.diagonal(c.Y) + c.deviations)
 
-    def unit(self) -> Floats:
-        """The vector of agents with covariance I that are independent of one another."""
-        return self.independent(np.broadcast_to(np.eye(self.d), self.F.shape))
-
     def independent(self, V: Floats) -> Floats:
-        """The same with covariances V : (K, d, d), each to be divided by its group where it is the mean of one."""
+        """The vector of agents that are independent of one another, of covariances V : (K, d, d).
+
+        Each is to be divided by its group where it is the mean of one.
+        """
         out = np.zeros(self.length)
         Y, zY, zz, deviations = self.parts(out)
         Y[self.blocks] = V / self.count

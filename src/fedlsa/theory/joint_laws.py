@@ -216,13 +216,6 @@ class JointLaw(Displayed, ReadOnly):
     covariance: Floats
 
 
-def check_joint_size(N: int, d: int) -> None:
-    """Refuse a law of more coordinates than fit."""
-    most = tuning.JOINT_COORDINATES // d - 1
-    if most < N:
-        raise ArgumentError(f"agents must be at most {most} for a joint law in dimension {d}; got {N}")
-
-
 def joint_law(form: Joint, vector: Floats, group: Index) -> JointLaw:
     """The same from a fixed point of joint.py; theta is measured from theta_star. group : (N,), of each agent.
 

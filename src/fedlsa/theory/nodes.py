@@ -204,11 +204,6 @@ class Nodes(ModalRound):
         uy, U = self.server(V, a)
         return self._second(U, self.real(uy), self.from_modes(V))
 
-    def unit(self) -> Floats:
-        out = np.zeros(self.length)
-        self.halves(out)[0][:] = self.to_modes(np.broadcast_to(np.eye(self.d), self.V.shape))
-        return out
-
     def fixed(self, S: Floats, V: Floats) -> Floats:
         """The vector of a limit, from Cov(u, y_k) : (K, d, d) and Cov(y_k)."""
         out = np.zeros(self.length)

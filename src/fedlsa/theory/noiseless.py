@@ -156,11 +156,6 @@ def local_powers(m: Moments) -> Modes:
     return found
 
 
-def suits(m: Moments, participants: int) -> bool:
-    """Whether rounds of a known length are of the kind that this file knows: nothing in them is random."""
-    return m.noiseless and participants == m.n_agents
-
-
 @dataclass(frozen=True, eq=False)
 class NoiselessMap:
     """A round of SCAFFLSA on means (u, y_1, ..., y_K), as joint.py has it, in any dimension; covariances have length 0.

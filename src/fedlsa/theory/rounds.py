@@ -17,7 +17,7 @@ is an `AgentRound`, in coordinates in which nothing is conserved; joint.py, mode
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..algorithms import Algorithm
-from ..algorithms.stages import Geometric, Linear, Local, Private, Sample, Shared, Stage
+from ..algorithms.stages import Geometric, Linear, Local, Private, Sample, Shared
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
@@ -105,19 +105,21 @@ class GroupStages:
     deviation: float = 0.0
 
     @staticmethod
-    def of(stages: Sequence[Stage], m: Moments, agent: Index) -> GroupStages:
-        """agent : (K,), one of each group."""
-        N, found = m.n_agents, {type(stage): stage for stage in stages if not isinstance(stage, Shared)}
+    def of(a: Algorithm, groups: Groups, eta: float, upload_noise: float = 0.0) -> GroupStages:
+        """Of a method at a step size."""
+        N, agent = groups.moments.n_agents, groups.agent
+        stages = a.stages(eta, N, upload_noise)
+        found = {type(stage): stage for stage in stages if not isinstance(stage, Shared)}
         local, linear = found[Local], found[Linear]
         assert isinstance(local, Local)
         assert isinstance(linear, Linear)
         private = found.get(Private, Private(0.0))
         assert isinstance(private, Private)
         drawn = [s.law.participants for s in stages if isinstance(s, Shared) and isinstance(s.law, Sample)]
-        eta, gain = (np.broadcast_to(np.asarray(a, np.float64), N)[agent] for a in (local.step_size, linear.gain))
+        each = (np.broadcast_to(np.asarray(x, np.float64), N)[agent] for x in (local.step_size, linear.gain))
         steps = local.steps if isinstance(local.steps, Geometric) else np.broadcast_to(local.steps, N)[agent]
-        server, change = np.array(linear.server), np.array(linear.change)
-        return GroupStages(eta, steps, gain, server, change, [*drawn, N][0], private.deviation)
+        (etas, gain), server, change = each, np.array(linear.server), np.array(linear.change)
+        return GroupStages(etas, steps, gain, server, change, [*drawn, N][0], private.deviation)
 
     @property
     def controlled(self) -> bool:
@@ -130,7 +132,7 @@ class GroupStages:
             return False
         usual = not self.controlled or bool((self.gain == 1 / (self.eta * self.steps)).all())
         plain = self.server.shape == (1, 1) and self.change[0] == 1
-        return bool(plain and usual and not self.deviation and noiseless.suits(m, self.participants))
+        return bool(plain and usual and not self.deviation and m.noiseless and self.participants == m.n_agents)
 
 
 def upload_noise(noise: Floats, d: int, deviation: float) -> Floats:
@@ -185,11 +187,6 @@ class ServerRound:
         if self.noise is None:
             return self.mean[:n, :n]
         return symkron(self.mean[:n, :n]) + self.noise[:, within(n, n + 1)]
-
-    @property
-    def noiseless(self) -> ServerRound:
-        """What it does to means."""
-        return replace(self, noise=None)
 
     def start(self, u: Floats) -> Floats:
         """v of a known u, with nothing in the rest of the memory."""
@@ -253,10 +250,6 @@ class ServerRound:
         found, off = refined(np.eye(len(self.covariance_map)) - self.covariance_map, self.added(mean))
         check_accuracy(max(error, off), "the stationary law")
         return StateLimit(mean, smat(found, n), max(error, off), linear)
-
-    @property
-    def stable(self) -> bool:
-        return contracts(self.covariance_map)
 
     @property
     def radius(self) -> float:
@@ -489,6 +482,5 @@ def agent_round(m: Moments, stages: GroupStages, steady: bool = True) -> AgentRo
 
 def round_of(groups: Groups, algorithm: Algorithm, eta: float, upload_noise: float = 0.0) -> ServerRound | AgentRound:
     """A round of a method at a step size."""
-    m = groups.moments
-    stages = GroupStages.of(algorithm.stages(eta, m.n_agents, upload_noise), m, groups.agent)
+    m, stages = groups.moments, GroupStages.of(algorithm, groups, eta, upload_noise)
     return agent_round(m, stages) if stages.controlled else server_round(m, stages, groups.x)

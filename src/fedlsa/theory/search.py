@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,9 +97,7 @@ class MethodErrors:
         return float(np.nan_to_num(np.trace(covariance) + mean @ mean, nan=math.inf, posinf=math.inf))
 
     def _single_round(self, eta: float) -> ServerRound:
-        step = self._round(eta, 1, FedLSA)
-        assert isinstance(step, ServerRound)
-        return step
+        return cast(ServerRound, self._round(eta, 1, FedLSA))
 
     @cached_property
     def _together(self) -> noiseless.Modes:
@@ -135,9 +134,9 @@ class MethodErrors:
 
     def _any_round(self, eta: float, H: int, method: Method) -> RoundMap:
         """Control variates of agents that are alike cancel in the average of single steps."""
-        a, m = with_steps(method, eta, H), self.m
-        stages = GroupStages.of(a.stages(eta, m.n_agents), m, self.groups.agent)
-        if H == 1 and a.agent_factors(m.n_agents) is None:
+        a = with_steps(method, eta, H)
+        stages = GroupStages.of(a, self.groups, eta)
+        if H == 1 and a.agent_factors(self.m.n_agents) is None:
             stages = replace(stages, steps=np.ones(len(self.x), np.int64), gain=np.zeros(len(self.x)))
         return round_map(self.groups, stages, self.start)
 

@@ -30,7 +30,6 @@ from .exchange_rounds import ExchangeRound, declared, each_agent
 from .joint import Joint
 from .joint_laws import (
     JointLaw,
-    check_joint_size,
     checked_method,
     group_of,
     joint_law,
@@ -114,8 +113,9 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm, joint: bool = F
     (8, 8)
     """
     m, algorithm, eta = _checked(problem, algorithm)
-    if checks.boolean("joint", joint):
-        check_joint_size(m.n_agents, m.dim)
+    most = tuning.JOINT_COORDINATES // m.dim - 1
+    if checks.boolean("joint", joint) and most < m.n_agents:
+        raise ArgumentError(f"agents must be at most {most} for a joint law in dimension {m.dim}; got {m.n_agents}")
     u, rate, lost = np.zeros(m.dim), partial(radius, problem, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
         step = steady_round(problem, algorithm, eta)
@@ -463,7 +463,8 @@ def agents_radius(step: AgentRound) -> float:
         found = _radius_by_rates(step)
         if found is not None:
             return found
-    value, residual = krylov.radius(joint.advance, joint.unit())
+    unit = np.broadcast_to(np.eye(joint.d), joint.F.shape)
+    value, residual = krylov.radius(joint.advance, joint.independent(unit))
     if residual <= tuning.RADIUS_RESIDUAL * value:
         return value
     if joint.length <= tuning.WRITTEN_OUT:
