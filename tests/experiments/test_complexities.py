@@ -16,7 +16,6 @@ from fedlsa.experiments import (
     compute,
     cost_tables,
     counterexamples,
-    growth,
     one_shot,
     tabulate,
 )
@@ -179,7 +178,7 @@ def test_tables_say_which_row_is_beaten_and_no_column_is_empty(name, look):
         assert by_name["FedLSA, H = 1 (Doan)"]["exponent of 1/a in communications"] == pytest.approx(1, abs=0.1)
         assert by_name["FedLSA"]["exponent of N in local updates"] == pytest.approx(-1, abs=0.2)
     if name == "table2":
-        wanted = {f"exponent of {x} in communications" for x in ("N", growth.GAMMA.symbol, growth.NU.symbol)}
+        wanted = {f"exponent of {x} in communications" for x in ("N", cost_tables.GAMMA.symbol, cost_tables.NU.symbol)}
         assert wanted <= set(rows.columns)
 
 
@@ -195,8 +194,8 @@ def test_pictures_are_drawn_from_stored_cells(name, look):
 
 def test_marks_of_the_lower_bound_are_the_stored_values(look):
     scale = Scale(quick=True)
-    results = tabulate(growth.cells(scale), look)
-    ((chart,),) = growth.draw(results, scale).rows
+    results = tabulate(cost_tables.lower_bound_cells(scale), look)
+    ((chart,),) = cost_tables.draw_lower_bound(results, scale).rows
     drawn = {tuple(np.round(line.y, 12)) for line in chart.lines}
     stored = tuple(np.round(results["psi"], 12))
     assert stored in drawn

@@ -10,7 +10,7 @@ import xarray as xr
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.explore import answers, page, words
+from fedlsa.explore import answers, page, scene_data
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
 
@@ -189,6 +189,6 @@ def test_runs_on_files_start_at_zero_as_fits_do(tmp_path):
     assert [a["name"] for a in plane["agents"]] == ["a", "b"]
     start = plane["methods"][0]["average"][0]
     assert np.linalg.norm(start) == pytest.approx(np.linalg.norm(p.theta_star))
-    assert words.start_line({"FedLSA": answers.curve(q, "FedLSA")}) == "Runs start: 0"
+    assert scene_data.start_line({"FedLSA": answers.curve(q, "FedLSA")}) == "Runs start: 0"
     ring = answers.curve(Question.of(RING), "FedLSA")
-    assert words.start_line({"FedLSA": ring}) == "Runs start: θ⋆ + 1"
+    assert scene_data.start_line({"FedLSA": ring}) == "Runs start: θ⋆ + 1"

@@ -12,8 +12,7 @@ from fedlsa.explore import answers, take
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page import about
 from fedlsa.explore.page_settings import BESIDE, METHODS, PageSettings
-from fedlsa.explore.scene_data import Curves, known_line
-from fedlsa.explore.words import verdict
+from fedlsa.explore.scene_data import Curves, known_line, verdict
 
 RING = PageSettings(agents=4, noise=0.3, local_steps=12, rounds=9, seeds=3)
 

@@ -10,7 +10,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
-from fedlsa.explore import answers, page, words
+from fedlsa.explore import answers, page, scene_data
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import PageSettings, call, column_name, fit_call, join_names, split_names
 from fedlsa.explore.uploads import Sites
@@ -128,7 +128,7 @@ def test_that_local_steps_take_means_is_said_where_they_do(tmp_path):
         for file, part in zip(files, (rows[:30], rows[30:]), strict=True):
             np.savetxt(file, part[:, : dim + 1], delimiter=",", header=",".join([*names, "y"]), comments="")
         s = PageSettings(problem="files", target="y", local_steps=2, rounds=5)
-        lines = words.verdict(s, {"FedLSA": answers.curve(Question.of(s, files), "FedLSA")}, {})
+        lines = scene_data.verdict(s, {"FedLSA": answers.curve(Question.of(s, files), "FedLSA")}, {})
         assert any("local steps take a site's means" in line for line in lines) == said
 
 

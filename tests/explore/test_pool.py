@@ -202,7 +202,7 @@ def test_progress_arrives_in_its_order(pool):
 
 def test_a_pause_is_told_once(pool, tmp_path):
     found = pool.ask(("me", "slow"), [(ask.patience, (str(tmp_path / "slow"),))], pause=0.01)
-    assert next(found).kind == "pause"
+    assert next(iter(found)).kind == "pause"
     eventually((tmp_path / "slow").exists)
     found.close()
     assert answers_of(found) == []

@@ -12,8 +12,8 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError
 from fedlsa.explore import uploads as module
 from fedlsa.explore.page_settings import PageSettings, call
+from fedlsa.explore.scene_data import in_words
 from fedlsa.explore.uploads import Sites, Uploads
-from fedlsa.explore.words import in_words
 
 PAGE = "0123456789abcdef"  # the name of a set
 GOOD = b"a,b,y\n1,2,3\n2,1,4\n0,5,1\n4,4,0\n"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.explore import answers, words
+from fedlsa.explore import answers, scene_data
 from fedlsa.explore.answers import Curve, Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
 
@@ -25,13 +25,13 @@ def floors(s, *names):
 
 
 def only(s, known, limits=None, floors=None):
-    (line,) = words.verdict(s, known, limits or {}, floors or {})
+    (line,) = scene_data.verdict(s, known, limits or {}, floors or {})
     return line
 
 
 def test_methods_that_settle_are_described_in_the_order_of_the_page():
     known = curves(STABLE, *reversed(METHODS))
-    *lines, _ = words.verdict(STABLE, known, {})
+    *lines, _ = scene_data.verdict(STABLE, known, {})
     assert [line.split("**")[1] for line in lines] == list(METHODS)
     for name, line in zip(METHODS, lines, strict=True):
         end = known[name].exact.isel(rounds=-1)
@@ -87,17 +87,17 @@ def test_control_variates_above_fedlsa_are_explained():
     ends = {name: float(known[name].exact["mse"][-1]) for name in METHODS}
     assert ends["SCAFFLSA"] > 1.05 * ends["FedLSA"]
     noise, drift = known["SCAFFLSA"].end[1]["noise"], known["FedLSA"].end[1]["drift"]
-    said = words.verdict(s, known, {})[-1]
+    said = scene_data.verdict(s, known, {})[-1]
     assert said.startswith("SCAFFLSA and Scaffnew end above FedLSA: control variates add noise")
     assert f"({noise:.3g} instead of " in said
     assert said.endswith(f"more than the drift that they take away ({drift:.3g}).")
     wide = replace(s, spread=1.0)
-    assert not any("above FedLSA" in line for line in words.verdict(wide, curves(wide, *METHODS), {}))
+    assert not any("above FedLSA" in line for line in scene_data.verdict(wide, curves(wide, *METHODS), {}))
     ends = {
         "FedLSA": (1.0, {"start": 0.0, "drift": 0.9, "noise": 0.1}),
         "SCAFFLSA": (2.0, {"drift": 1.8, "noise": 0.2}),
     }
-    assert words._above_fedlsa(ends) == [
+    assert scene_data._above_fedlsa(ends) == [
         "SCAFFLSA ends above FedLSA: control variates have still to be learnt, which takes rounds."
     ]
 
@@ -121,7 +121,7 @@ def test_the_step_size_that_is_printed_is_stable(name):
 
 @pytest.mark.parametrize("limit", [0.1, 0.10001, 0.1009, 0.3, 1.0, 1.005, 9.95, 12.34, 1e-7, 1e5, 0.999])
 def test_a_limit_is_printed_below_what_its_tolerance_leaves_open(limit):
-    printed = float(words._below(limit).replace(",", ""))
+    printed = float(scene_data._below(limit).replace(",", ""))
     assert 0.88 * limit < printed <= (1 - answers.DIGITS) * limit
 
 
@@ -166,6 +166,6 @@ def test_seeds_that_diverge_are_counted():
 
 
 def test_the_limits_stand_in_one_line_as_far_as_they_are_known():
-    assert words.limits_line({}) == ""
-    line = words.limits_line({"Scaffnew": 0.5, "FedLSA": math.inf, "SCAFFLSA": math.nan})
+    assert scene_data.limits_line({}) == ""
+    line = scene_data.limits_line({"Scaffnew": 0.5, "FedLSA": math.inf, "SCAFFLSA": math.nan})
     assert line == "Stable below: FedLSA inf · SCAFFLSA not found · Scaffnew 0.49"

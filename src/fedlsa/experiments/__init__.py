@@ -9,24 +9,8 @@ from .cells import Cell, Store, compute, computes, tabulate
 from .executor import LocalExecutor, reproduce, run
 from .experiment import Claim, Experiment, Outcome, Picture, Scale, Table, Verdict
 
-__all__ = [
-    "EXPERIMENTS",
-    "Cell",
-    "Claim",
-    "Experiment",
-    "LocalExecutor",
-    "Outcome",
-    "Picture",
-    "Scale",
-    "Store",
-    "Table",
-    "Verdict",
-    "compute",
-    "computes",
-    "reproduce",
-    "run",
-    "tabulate",
-]
+__all__ = ["EXPERIMENTS", "Cell", "Claim", "Experiment", "LocalExecutor", "Outcome", "Picture", "Scale", "Store",
+           "Table", "Verdict", "compute", "computes", "reproduce", "run", "tabulate"]  # fmt: skip
 
 
 def __dir__() -> list[str]:

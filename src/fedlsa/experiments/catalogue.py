@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import appendix_curves, corrections, growth, linear_speedup, one_shot, paper_curves, skipping, value_functions
+from . import corrections, cost_tables, linear_speedup, one_shot, paper_curves, skipping, value_functions
 from .experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -10,8 +10,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     for e in (
         paper_curves.MAIN,
         linear_speedup.EXPERIMENT,
-        *appendix_curves.EXPERIMENTS,
-        *growth.EXPERIMENTS,
+        *paper_curves.APPENDIX,
+        *cost_tables.EXPERIMENTS,
         one_shot.EXPERIMENT,
         skipping.EXPERIMENT,
         value_functions.EXPERIMENT,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from importlib import resources
 
 import pandas as pd
@@ -33,8 +34,8 @@ def compared(settings: Settings, how: How) -> xr.Dataset:
     return scalars(**{name: value for name, value in named if not math.isnan(value)}).assign_attrs(what=what)
 
 
-def cells(scale: Scale) -> list[Cell]:
-    return [Cell("counterexample", {"statement": name}) for name in COUNTEREXAMPLES]
+def _cells(statements: Iterable[str], scale: Scale) -> list[Cell]:
+    return [Cell("counterexample", {"statement": name}) for name in statements]
 
 
 def rows(results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
@@ -49,38 +50,35 @@ def rows(results: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def _claim(item: str, printed: str, holds: str, name: str) -> Claim:
-    statement = name.replace(" ", "_")
-    return Claim(
-        f"printed-{name.replace(' ', '-')}",
-        f"Corrected: {holds}.",
-        item,
-        "the exact number less the printed one; on a counterexample",
-        lambda scale: [Cell("counterexample", {"statement": statement})],
-        lambda results: float((results["exact"] - results["printed"]).item()),
-        at_least=0.0 if statement == EQUALITY else -math.inf,
-        at_most=math.inf if statement == EQUALITY else 0.0,
-        expected=False,
-        kind="printed",
-        quote=printed,
-        why=f"What holds: {holds}.",
-        row=name,
-    )
-
-
 def _claims() -> Iterator[Claim]:
     """A claim per row of corrections.csv whose printed statement fails on a counterexample."""
     text = resources.files(__package__).joinpath("corrections.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         named = re.match("`(.*?)`", row["evidence: printed against exact"])
-        if named and named[1] not in NO_CARD:
-            yield _claim(row["statement"], row["printed"], row["what holds"], named[1])
+        if not named or named[1] in NO_CARD:
+            continue
+        name, holds, statement = named[1], row["what holds"], named[1].replace(" ", "_")
+        yield Claim(
+            f"printed-{name.replace(' ', '-')}",
+            f"Corrected: {holds}.",
+            row["statement"],
+            "the exact number less the printed one; on a counterexample",
+            partial(_cells, [statement]),
+            lambda results: float((results["exact"] - results["printed"]).item()),
+            at_least=0.0 if statement == EQUALITY else -math.inf,
+            at_most=math.inf if statement == EQUALITY else 0.0,
+            expected=False,
+            kind="printed",
+            quote=row["printed"],
+            why=f"What holds: {holds}.",
+            row=name,
+        )
 
 
 TABLE = Table(
     "corrections",
     "What is printed, the exact number, and what the corrected statement says.",
-    cells,
+    partial(_cells, COUNTEREXAMPLES),
     rows,
     {
         "corrected": "the corrected statement gives no number here",

@@ -293,24 +293,14 @@ def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown
     return figures, drawn, tables, [measured(claim, lookup, scale) for claim in experiment.claims]
 
 
-class Undecided(ArithmeticError):
-    """A cell holds something that is no finite number: whatever follows from it decides nothing."""
-
-
 def measured(claim: Claim, lookup: Lookup, scale: Scale) -> tuple[float, ...]:
     """The number of a claim, and then that on each of the other instances; NaN where a cell is not finite."""
 
-    def finite(cell: Cell) -> xr.Dataset:
-        result = lookup(cell)
-        if not all(np.isfinite(v.values).all() for v in result.values() if v.dtype.kind == "f"):
-            raise Undecided(cell.text)
-        return result
-
     def value(scale: Scale) -> float:
-        try:
-            return float(claim.measure(tabulate(claim.cells(scale), finite)))
-        except Undecided:
-            return math.nan
+        cells = list(claim.cells(scale))
+        numbers = (v.values for cell in cells for v in lookup(cell).values() if v.dtype.kind == "f")
+        finite = all(np.isfinite(v).all() for v in numbers)  # else whatever follows decides nothing
+        return float(claim.measure(tabulate(cells, lookup))) if finite else math.nan
 
     return tuple(map(value, (scale, *claim.other_scales(scale))))
 

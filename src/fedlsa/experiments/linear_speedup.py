@@ -196,13 +196,11 @@ def _tenfold(scale: Scale) -> list[Cell]:
 
 def larger_steps(results: pd.DataFrame) -> float:
     """MSE with (10 eta, 10 N) over MSE with (eta, N): a geometric mean over N, the furthest from 1."""
-    mse, means = results.set_index(["local_steps", "method", "step_size", "agents"])["mse"].to_dict(), []
-    for H, method, eta in dict.fromkeys(place[:3] for place in mse):
-        larger = {N: (H, method, 10 * eta, 10 * N) for *place, N in mse if tuple(place) == (H, method, eta)}
-        ratios = [math.log(mse[more] / mse[H, method, eta, N]) for N, more in larger.items() if more in mse]
-        if ratios:
-            means.append(np.mean(ratios))
-    return float(np.exp(np.max(np.abs(means))))
+    places = ["local_steps", "method", "step_size", "agents"]
+    tenth = results.assign(step_size=results["step_size"] / 10, agents=results["agents"] / 10)
+    larger, mse = (rows.set_index(places)["mse"] for rows in (tenth, results))
+    means = np.log(larger / mse).groupby(places[:3]).mean()
+    return float(np.exp(means.abs().max()))
 
 
 EXPERIMENT = Experiment(

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine, theory
-from ..algorithms import Algorithm
 from ..checks import Floats
 from ..errors import ArgumentError, FedLSAError, FedLSAWarning, PrecisionError
 from ..problems import Problem
@@ -191,16 +190,12 @@ def agents(q: Question) -> bytes:
     paths = [round_paths(p, m, rounds=rounds, points=points) for m in methods]
     names = [Path(f).stem for f in q.files] or [f"agent {c + 1}" for c in range(p.n_agents)]
     unmoved = q.without("moves").problem() if s.moves else p
-    shown = plane_data(paths, names, {"FedLSA": _settles(p, methods[0])}, unmoved)
-    return json.dumps(shown, separators=(",", ":")).encode()  # a tenth shorter without blanks
-
-
-def _settles(p: Problem, m: Algorithm) -> bool:
-    """Whether second moments have a limit; so near to the edge that rounding hides it, they are taken to have one."""
     try:
-        return theory.stationary(p, m).stable
-    except PrecisionError:
-        return True
+        stable = theory.stationary(p, methods[0]).stable
+    except PrecisionError:  # so near to the edge that rounding hides it
+        stable = True
+    shown = plane_data(paths, names, {"FedLSA": stable}, unmoved)
+    return json.dumps(shown, separators=(",", ":")).encode()  # a tenth shorter without blanks
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # of a run that diverges
@@ -392,15 +387,11 @@ def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
 
 def row_data(row: Sequence[MapCell], steps: int) -> list[list[Any]]:
     """A row as the page draws it: of each cell what is best, the power of ten of its error, and the cell in words."""
-    each = zip(STEP_SIZES, row, strict=True)
-    return [
-        [c.best or ("refused" if not c.errors else "unstable"), _size(c), _describe(c, eta, steps)] for eta, c in each
-    ]
-
-
-def _size(c: MapCell) -> float:
-    """The power of ten of the best error."""
-    return round(math.log10(c.errors[c.best]), 3) if c.best and c.errors[c.best] > 0 else 0.0
+    found = []
+    for eta, c in zip(STEP_SIZES, row, strict=True):
+        power = round(math.log10(c.errors[c.best]), 3) if c.best and c.errors[c.best] > 0 else 0.0
+        found.append([c.best or ("unstable" if c.errors else "refused"), power, _describe(c, eta, steps)])
+    return found
 
 
 def _describe(c: MapCell, eta: float, steps: int) -> str:

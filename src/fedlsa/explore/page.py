@@ -52,9 +52,8 @@ from .page_settings import (
     split_names,
 )
 from .pool import LONG_LANE, QUICK_LANE, Asking, Computation, Pool, Progress
-from .scene_data import Curves, known_line, seeds_data
+from .scene_data import Curves, in_words, known_line, seeds_data
 from .uploads import MAX_UPLOAD_BYTES, Sites, Uploads
-from .words import in_words
 
 TOGETHER = 0.1  # seconds within which answers are drawn together
 CALM = 0.4  # seconds without a newer question before files and the next steps are made
@@ -80,11 +79,7 @@ Lines = Generator[bytes, None, None]
 
 
 def serve(
-    settings: PageSettings,
-    files: Sequence[str] = (),
-    host: str = LOOPBACK,
-    port: int = 0,
-    browser: bool = True,
+    settings: PageSettings, files: Sequence[str] = (), host: str = LOOPBACK, port: int = 0, browser: bool = True
 ) -> None:
     """Serve the page until interrupted; port 0 takes a free one, settings and files are what it opens with."""
     if not host:  # would be every address of the machine
@@ -117,20 +112,17 @@ def serve(
 
 def about() -> dict[str, Any]:
     """What the page's script must know: settings with their labels and places, problems, methods, the map's places."""
-    settings = {}
-    for name, setting in SETTINGS.items():
-        told = {k: setting.metadata[k] for k in ("label", "element", "unit")}
-        offers = setting.metadata["offers"]
-        offers = offers if isinstance(offers, dict) else list(offers)
-        settings[name] = told | {"offers": offers, "default": setting.default}
+    settings = {
+        name: {"default": setting.default, **{k: setting.metadata[k] for k in ("label", "element", "unit", "offers")}}
+        for name, setting in SETTINGS.items()
+    }
     problems = {
         name: {"title": title, "settings": OF_PROBLEM[name], "start": STARTS[name], "says": EXPLAINED[name]}
         for name, title in PROBLEMS.items()
     }
     places = {"columns": answers.STEP_SIZES, "rows": sorted(MAP_STEPS, reverse=True)}
     told = {"settings": settings, "problems": problems, "methods": METHODS, "map": places}
-    told |= {"others": [kind.__name__ for _, kind, _ in BESIDE.values()]}
-    return told | {"upload_bytes": MAX_UPLOAD_BYTES}
+    return told | {"others": [kind.__name__ for _, kind, _ in BESIDE.values()], "upload_bytes": MAX_UPLOAD_BYTES}
 
 
 class ExplorerPage:
@@ -399,12 +391,10 @@ def _line(**told: Any) -> bytes:
 
 
 def _with_first(first: dict[str, Any], lines: Lines) -> Lines:
-    try:
+    with contextlib.closing(lines):
         yield _line(**first)
         yield from lines
         yield _line(end=True)
-    finally:
-        lines.close()
 
 
 def _rest(seconds: float) -> Lines:

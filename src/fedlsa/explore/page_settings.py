@@ -186,7 +186,7 @@ class PageSettings:
     discount: float = _setting(
         0.95, "discount \u03b3", (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99), _family_rule("discount")
     )
-    features: int = _setting(8, "features d", range(2, 17), _family_rule("features", 16), unit="features")
+    features: int = _setting(8, "features d", tuple(range(2, 17)), _family_rule("features", 16), unit="features")
     seed: int = _setting(42, "seed of the worlds", (0, MAX_SEED), _family_rule("seed", MAX_SEED), "number")
     spread: float = _setting(1.0, "how much they differ", [k / 10 for k in range(11)], _family_rule("spread", 1))
     task: str = _setting("regression", "estimate", {"regression": "a linear model", "value": "a value function"})

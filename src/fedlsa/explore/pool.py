@@ -16,10 +16,10 @@ import signal
 import sys
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
@@ -82,24 +82,19 @@ class Asking:
         self.replies: queue.SimpleQueue[Progress] = queue.SimpleQueue()
 
     def __iter__(self) -> Iterator[Progress]:
-        return self
-
-    def __next__(self) -> Progress:
-        if not self._left:
-            self.close()
-            raise StopIteration
-        wait = IDLE if self._due is None else min(IDLE, max(self._due - time.monotonic(), 0.001))
-        try:
-            answer = self.replies.get(timeout=wait)
-        except queue.Empty:
-            paused = self._due is not None and time.monotonic() >= self._due
-            self._due = None if paused else self._due
-            return Progress(0, "pause" if paused else "idle", None)
-        if answer.kind == "dropped":
-            self._left = 0
-            return next(self)
-        self._left -= answer.kind != "progress"
-        return answer
+        while self._left:
+            wait = IDLE if self._due is None else min(IDLE, max(self._due - time.monotonic(), 0.001))
+            try:
+                answer = self.replies.get(timeout=wait)
+            except queue.Empty:
+                paused = self._due is not None and time.monotonic() >= self._due
+                self._due = None if paused else self._due
+                answer = Progress(0, "pause" if paused else "idle", None)
+            if answer.kind == "dropped":
+                break
+            self._left -= answer.kind in ("done", "failed")
+            yield answer
+        self.close()
 
     def close(self) -> None:
         """Give up what is still open."""
@@ -116,7 +111,7 @@ class Pool:
     def __init__(self, quick: int = 2, long: int = 1, modules: Sequence[str] = ()) -> None:
         self._lock, self.modules = threading.RLock(), tuple(modules)
         self._waiting: dict[str, list[PoolJob]] = {QUICK_LANE: [], LONG_LANE: []}
-        self._memory: OrderedDict[Computation, Any] = OrderedDict()
+        self._memory: dict[Computation, Any] = {}  # what was asked last comes last
         self._open: dict[Topic, Asking] = {}
         self._closed, self._stillborn = False, 0
         self._lanes = [QUICK_LANE] * quick + [LONG_LANE] * long  # of the processes that are still to be started
@@ -147,26 +142,21 @@ class Pool:
             if older is not None:
                 self.drop(older)
             self._open[topic] = asking
-            fresh = []
+            before, fresh = self._waiting[lane], list[PoolJob]()
+            open_jobs = [*before, *(w.job for w in self.workers if w.job is not None and w.lane == lane)]
             for i, call in enumerate(questions):
                 if call in self._memory:
-                    self._memory.move_to_end(call)
+                    self._memory[call] = self._memory.pop(call)
                     asking.replies.put(Progress(i, "done", self._memory[call]))
                 elif self._stillborn > MAX_STILLBORN:
                     asking.replies.put(Progress(i, "failed", NO_PROCESS))
-                elif (same := self._job(lane, call)) is not None:
+                elif same := next((job for job in open_jobs if job.call == call), None):  # for somebody else
                     same.waiting.append((asking, i))
                 else:
                     fresh.append(PoolJob(call, [(asking, i)]))
-            before = self._waiting[lane]
             self._waiting[lane] = fresh + before if lane == LONG_LANE else before + fresh  # long work: newest first
             self._hand_out()
         return asking
-
-    def _job(self, lane: str, call: Computation) -> PoolJob | None:
-        """What waits or runs already, for somebody else."""
-        running = [w.job for w in self.workers if w.job is not None and w.lane == lane]
-        return next((job for job in [*self._waiting[lane], *running] if job.call == call), None)
 
     def drop(self, asking: Asking) -> None:
         """Who asked wants no answers any more."""
@@ -226,8 +216,8 @@ class Pool:
                 return
             if kind == "done" and not isinstance(value, Unfinished):
                 self._memory[job.call] = value
-                while len(self._memory) > REMEMBERED:
-                    self._memory.popitem(last=False)
+                if len(self._memory) > REMEMBERED:
+                    del self._memory[next(iter(self._memory))]
             worker.job = None
             self._hand_out()
 
@@ -306,26 +296,17 @@ def _answer_all(line: connection.Connection, lane: str, modules: Sequence[str]) 
     with contextlib.suppress(EOFError, OSError):  # the page is gone
         line.send(("ready", None))
         while True:
-            kind, value = _answer(line, *line.recv())
+            function, arguments = line.recv()
+            told = {"progress": lambda *done: line.send(("progress", done))}
             try:
-                line.send((kind, value))
-            except (OSError, EOFError):
-                raise
-            except Exception as error:  # an answer that cannot be sent must not keep the page waiting
+                wants = told if "progress" in signature(function).parameters else {}
+                line.send(("done", function(*arguments, **wants)))
+            except FedLSAError as error:
+                line.send(("failed", _one_line(error)))
+            except (
+                Exception
+            ) as error:  # a fault of ours, or an answer that cannot be sent: the page says so and lives on
                 line.send(("failed", f"{type(error).__name__}: {_one_line(error)}"))
-
-
-def _answer(line: connection.Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
-    def report_progress(done: float, total: float) -> None:
-        line.send(("progress", (done, total)))
-
-    try:
-        wants = "progress" in function.__code__.co_varnames[: function.__code__.co_argcount]
-        return "done", function(*arguments, progress=report_progress) if wants else function(*arguments)
-    except FedLSAError as error:
-        return "failed", _one_line(error)
-    except Exception as error:  # a fault of ours: the page says so and lives on
-        return "failed", f"{type(error).__name__}: {_one_line(error)}"
 
 
 def _one_line(error: Exception) -> str:

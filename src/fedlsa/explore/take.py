@@ -159,13 +159,8 @@ def write(path: Path, q: Question, curves: Mapping[str, Curve], runs: Sequence[x
     if path.suffix.lower() == ".nc":
         results.result_files.write(table, path)
     else:
-        write_file(path, _csv(table).encode("utf-8", "surrogateescape"), "the data")
-
-
-def _csv(table: xr.Dataset) -> str:
-    """A row per method and round, all numbers with all their digits."""
-    rows = table.astype(float).to_dataframe(["method", "rounds"])
-    return f"# {table.attrs['command']}\n" + rows.to_csv(na_rep="nan", lineterminator="\n")
+        rows = table.astype(float).to_dataframe(["method", "rounds"]).to_csv(na_rep="nan", lineterminator="\n")
+        write_file(path, f"# {made_by}\n{rows}".encode("utf-8", "surrogateescape"), "the data")
 
 
 def write_agents(path: Path, q: Question) -> None:

@@ -135,14 +135,9 @@ def fixed_point(p: Paths) -> Floats | None:
     return None if bias is None else np.asarray(p.problem.theta_star + bias, np.float64)
 
 
-def names_agents(problem: Problem) -> bool:
-    """Whether each agent can have a colour and a name of its own."""
-    return problem.n_agents <= MAX_NAMED_AGENTS
-
-
 def agent_colours(problem: Problem, plane: Plane) -> list[str]:
     """A colour for each agent: of its group, if groups of equal agents are few, else by where its own solution lies."""
-    if names_agents(problem):
+    if problem.n_agents <= MAX_NAMED_AGENTS:
         return list(AGENT_COLOURS[: problem.n_agents])
     _, group = np.unique(problem.assignment, return_inverse=True)
     if group.max() < MAX_NAMED_AGENTS:
@@ -248,7 +243,7 @@ def agent_paths(
 def _chart(p: Paths, plane: Plane, round: int, colours: Sequence[str], box: Box) -> Chart:
     """One method in the plane, with nothing on the axes: their units are those of theta in two directions."""
     name = type(p.algorithm).__name__
-    colour, few = theme.colour(name, [name]), names_agents(p.problem)
+    colour, few = theme.colour(name, [name]), p.problem.n_agents <= MAX_NAMED_AGENTS
     solutions, local = plane.project(p.problem.theta_star_local), plane.project(p.local[round - 1])
     lines = []
     for c, hue in enumerate(colours):

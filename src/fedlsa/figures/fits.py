@@ -40,11 +40,7 @@ SITES = (("influence", "influence", "o", theme.METHODS["FedLSA"]), ("noise", "no
 
 
 def coefficients(
-    fit: Any,
-    *,
-    level: float = 0.95,
-    legend: bool = True,
-    ax: Axes | Sequence[Axes] | None = None,
+    fit: Any, *, level: float = 0.95, legend: bool = True, ax: Axes | Sequence[Axes] | None = None
 ) -> Drawn:
     """Coefficients with intervals of `level`, the parts of the error, and what each site adds to them.
 

@@ -117,11 +117,10 @@ class ChartRows:
     def limits(self) -> list[list[tuple[float, float]]]:
         """The vertical limits of every chart: its own, or those that it shares."""
         every = [chart for row in self.rows for chart in row]
-
-        def sharing(row: Sequence[Chart], chart: Chart) -> Sequence[Chart]:
-            return {"row": row, "all": every, "none": [chart]}[self.share]
-
-        return [[c.limits or error_limits(sharing(row, c)) for c in row] for row in self.rows]
+        return [
+            [c.limits or error_limits({"row": row, "all": every, "none": [c]}[self.share]) for c in row]
+            for row in self.rows
+        ]
 
 
 def level(value: float, lines: Sequence[Line], label: str = "", colour: str = INK) -> Line:
