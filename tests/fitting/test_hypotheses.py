@@ -1,5 +1,7 @@
 """Wald tests are those of statsmodels, and what a hypothesis says is read right or refused in words."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import statsmodels.formula.api as smf
@@ -42,19 +44,14 @@ def test_claims_are_given_back_in_the_words_that_they_came_in():
     assert read_hypothesis(text, NAMES)[0] == claims
 
 
-def nine(R):
-    """Degrees of freedom of each combination."""
-    return np.full(len(R), 9.0)
-
-
-def infinite(R):
-    """Degrees of freedom of each combination."""
-    return np.full(len(R), np.inf)
+def fit_of(theta, root, freedom):
+    """What a test asks of a fit of coefficients a and b."""
+    return SimpleNamespace(names=("a", "b"), theta=theta, root=root, degrees_of=lambda R: np.full(len(R), freedom))
 
 
 def test_a_list_of_claims_is_one_hypothesis():
-    theta, covariance = np.array([1.0, 2.0]), np.eye(2)
-    listed, one = (wald_test(h, None, ("a", "b"), theta, covariance, nine) for h in (["a = 0", "b"], "a = 0, b"))
+    found = fit_of(np.array([1.0, 2.0]), np.eye(2), 9.0)
+    listed, one = (wald_test(found, h, None) for h in (["a = 0", "b"], "a = 0, b"))
     assert listed.claims == one.claims
     assert listed.statistic == one.statistic
 
@@ -137,13 +134,13 @@ def test_claims_that_say_too_much_are_refused(both):
 
 
 def test_without_error_there_is_no_test():
-    one = np.ones((2, 1))
+    one = fit_of(np.ones(2), np.ones((2, 1)), np.inf)
     with pytest.raises(ArgumentError, match="the covariance of these 2 is singular"):
-        wald_test("a = 0, b = 0", None, ("a", "b"), np.ones(2), one, infinite)
+        wald_test(one, "a = 0, b = 0", None)
     with pytest.raises(ArgumentError, match="'a - b = 0' has 0"):
-        wald_test("a - b = 0", None, ("a", "b"), np.ones(2), one, infinite)
+        wald_test(one, "a - b = 0", None)
 
 
 def test_with_infinite_degrees_of_freedom_it_is_a_chi_squared_test():
-    found = wald_test("a = 0, b = 0", None, ("a", "b"), np.array([1.0, 2.0]), np.eye(2), infinite)
+    found = wald_test(fit_of(np.array([1.0, 2.0]), np.eye(2), np.inf), "a = 0, b = 0", None)
     assert_allclose((found.statistic, found.p_value), (2.5, np.exp(-2.5)))  # chi squared of 2: its tail is exponential

@@ -325,7 +325,7 @@ class Fit(Displayed, ReadOnly):
             By default that no column matters, as in the summary: the model is a constant, or 0 where it has none
         """
         hypothesis = self._no_slopes() if hypothesis is None else hypothesis
-        return wald_test(hypothesis, values, self.names, self.theta, self.root, self.degrees_of)
+        return wald_test(self, hypothesis, values)
 
     def _no_slopes(self) -> Floats:
         """(q, d): R with R theta = 0 where the model is the same in every row."""

@@ -106,13 +106,13 @@ class CochranQ(Displayed, ReadOnly):
     sites : that could be compared
     """
 
-    q: float
-    df: int
-    p_value: float
-    chi2_p_value: float
-    i_squared: float
-    tau: float
-    sites: int
+    q: float = math.nan
+    df: int = 0
+    p_value: float = math.nan
+    chi2_p_value: float = math.nan
+    i_squared: float = math.nan
+    tau: float = math.nan
+    sites: int = 0
     pooled: bool = False
 
     def line(self) -> str:
@@ -242,7 +242,7 @@ def compare_sites(fit: Any) -> Heterogeneity:
 
     def test(j: slice) -> CochranQ:
         if pooled is None:
-            return unknown_q(count_compared(known[:, j]))
+            return CochranQ(sites=count_compared(known[:, j]))
         if pooled:
             return pooled_cochran(theta[:, j], covariance[:, j, j], rows, df, known[:, j])
         return cochran(theta[:, j], precisions(covariance[:, j, j], known[:, j]), df, known[:, j])
@@ -291,7 +291,7 @@ def cochran(theta: Floats, W: Floats, df: Floats, known: Mask) -> CochranQ:
     in W. df : (N,) of the covariances."""
     compared, used, f = _comparable(known)
     if f < 1:
-        return unknown_q(compared)
+        return CochranQ(sites=compared)
     theta, W, known = np.where(known, theta, 0.0)[:, used], W[:, used][:, :, used], known[:, used]
     q, R = _spread(theta, W, known)
     trace, squares = np.einsum("nii->n", R @ W), np.einsum("nij,nji->n", R @ W, R @ W)
@@ -305,7 +305,7 @@ def pooled_cochran(theta: Floats, covariance: Floats, rows: Floats, df: Floats, 
     """Cochran's Q of small sites, by weights from all sites' covariances : (N, d, d); rows : (N,) of each."""
     compared, used, f = _comparable(known)
     if f < 1:
-        return unknown_q(compared)
+        return CochranQ(sites=compared)
     theta, known = np.where(known, theta, 0.0)[:, used], known[:, used]
     V = np.where(known[:, :, None] & known[:, None, :], covariance[:, used][:, :, used], 0.0)
     B = np.einsum("n,nij->ij", rows, V) / np.maximum(np.einsum("ni,nj->ij", known, known.astype(float)), 1.0)
@@ -320,7 +320,7 @@ def pooled_cochran(theta: Floats, covariance: Floats, rows: Floats, df: Floats, 
     mean, d = float(parts.sum()), len(R)
     nu = mean**2 / float(np.sum(parts**2 / np.where(known.any(axis=1), df, 1.0)))
     if nu < d + 2:
-        return unknown_q(compared)
+        return CochranQ(sites=compared)
     freedom, mean = mean**2 / spread, mean * nu / (nu - d - 1)
     p_value, i_squared = float(fdtrc(freedom, nu - d + 1, q / mean)), max(0.0, 1 - mean / q) if q > 0 else 0.0
     return CochranQ(q * f / mean, f, p_value, np.nan, i_squared, _tau(q - mean, W), compared, True)
@@ -335,11 +335,6 @@ def _comparable(known: Mask) -> tuple[int, Mask, int]:
     """How many sites can be compared, which coefficients some site determines, and Q's degrees of freedom."""
     used = np.asarray(known.any(axis=0), np.bool_)
     return count_compared(known), used, int(known.sum() - used.sum())
-
-
-def unknown_q(sites: int) -> CochranQ:
-    """Where so many sites cannot be compared, or are too small."""
-    return CochranQ(np.nan, 0, np.nan, np.nan, np.nan, np.nan, sites)
 
 
 def _spread(theta: Floats, W: Floats, known: Mask) -> tuple[float, Floats]:

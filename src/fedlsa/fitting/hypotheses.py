@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -51,15 +51,9 @@ class WaldTest(Displayed, ReadOnly):
         ]
 
 
-def wald_test(
-    hypothesis: str | ArrayLike,
-    values: ArrayLike | None,
-    names: Sequence[str],
-    theta: Floats,
-    root: Floats,
-    degrees_of: Callable[[Floats], Floats],
-) -> WaldTest:
-    """The test of a hypothesis about coefficients theta : (d,) that have these names and the covariance root root^T."""
+def wald_test(fit: Any, hypothesis: str | ArrayLike, values: ArrayLike | None) -> WaldTest:
+    """The test of a hypothesis about the coefficients of a fit."""
+    names, theta, root = fit.names, fit.theta, fit.root
     if isinstance(hypothesis, (list, tuple)) and hypothesis and all(isinstance(claim, str) for claim in hypothesis):
         hypothesis = ", ".join(hypothesis)
     if isinstance(hypothesis, str):
@@ -96,7 +90,7 @@ def wald_test(
             f"clusters than claims); got {', '.join(claims)}"
         )
     F, q = float(np.sum((off @ left / values) ** 2)) / len(R), len(R)
-    degrees = float(degrees_of(R).min())
+    degrees = float(fit.degrees_of(R).min())
     p = chdtrc(q, q * F) if math.isinf(degrees) else fdtrc(q, degrees, F)
     return WaldTest(F, q, degrees, float(p), claims, R @ theta, r, error)
 

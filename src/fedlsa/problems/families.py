@@ -187,19 +187,9 @@ def _in_order(low: float, high: float) -> tuple[float, float]:
 
 
 FAMILIES: dict[str, ProblemFamily] = {make.__name__: vars(make)["family"] for make in (ring, garnet, lakes, cartpoles)}
+FROM_ARRAYS = (from_mdps, average_reward, gradient_td, from_chains, from_transitions, regression, from_observations)
 CONSTRUCTORS: dict[str, Callable[..., Problem]] = (
-    {
-        make.__name__: make
-        for make in (
-            from_mdps,
-            average_reward,
-            gradient_td,
-            from_chains,
-            from_transitions,
-            regression,
-            from_observations,
-        )
-    }
+    {make.__name__: make for make in FROM_ARRAYS}
     | {name: family.make for name, family in FAMILIES.items()}
     | {"stream": stream}
 )
