@@ -56,11 +56,13 @@ def compiled(function: Callable[..., None]) -> Any:
 
 
 class StructType(types.Type):
-    """A struct with fields of kinds: int64 and float64 are numbers, pointers to a kind are arrays of it."""
+    """A task, with local steps of type `real`: fields of kind int64 and float64 are numbers, the others arrays."""
 
-    def __init__(self, fields: dict[str, types.Type]) -> None:
-        self.fields, self.place = fields, {name: 8 * i for i, name in enumerate(fields)}
-        super().__init__(name=f"TaskStruct{tuple(fields.items())}")
+    def __init__(self, real: types.Type) -> None:
+        arrays = {name: kind[0] for name, kind in FIELDS.items() if isinstance(kind, tuple)}
+        pointers = {name: types.CPointer(real if kind is REAL else kind) for name, kind in arrays.items()}
+        self.fields, self.place = FIELDS | pointers, {name: 8 * i for i, name in enumerate(FIELDS)}
+        super().__init__(name=f"TaskStruct({real})")
 
 
 @register_model(StructType)
@@ -85,24 +87,14 @@ def _load_field(context: Any, b: Any, struct: StructType, at: Any, name: str) ->
     return out
 
 
-def struct_reader(fields: Mapping[str, Any]) -> Any:
-    """The intrinsic (address, real) -> struct of these fields; {name: kind}, arrays as (kind,)."""
-
-    @intrinsic
-    def read(context: Any, address: Any, real: Any) -> Any:
-        def of(kind: Any) -> Any:
-            if isinstance(kind, tuple):
-                return types.CPointer(real.dtype if kind[0] is REAL else kind[0])
-            return kind
-
-        struct = StructType({name: of(kind) for name, kind in fields.items()})
-        return operation(struct, (types.int64, real), lambda b, at, _: at)
-
-    return read
+@intrinsic
+def task_at(context: Any, address: Any, real: Any) -> Any:
+    """The task at an address, with local steps of this type."""
+    return operation(StructType(real.dtype), (types.int64, real), lambda b, at, _: at)
 
 
 class TaskStruct:
-    """The Python side of a struct: numbers, and arrays that it keeps alive, each beginning at a cache line."""
+    """The Python side of a struct: numbers, and arrays, (kind,), that it keeps alive, each from a cache line on."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.place = {name: i for i, name in enumerate(fields)}
@@ -250,9 +242,6 @@ FIELDS = {
     "longest": int64,  # of the passes of an order: rows of the longest table + 1
     "orders": (int64,),  # (chains, longest): the number of each chain's pass + 1, below 0 where it failed, and its rows
 }
-
-task_at = struct_reader(FIELDS)
-
 
 # ---------------------------------------------------------------- pointers and calls
 
