@@ -1,13 +1,12 @@
 """An authority and certificates for tests of carriers, made here with any name and any dates."""
 
 import datetime
+from types import SimpleNamespace
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-from fedlsa.network.carriers.grpc_site import SiteKeys
 
 DAY = datetime.timedelta(days=1)
 
@@ -46,4 +45,4 @@ class Authority:
         self._write(pem, builder)
         form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         secret.write_bytes(key.private_bytes(*form))
-        return SiteKeys(secret, pem, self.ca)
+        return SimpleNamespace(key=secret, certificate=pem, ca=self.ca)

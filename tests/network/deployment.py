@@ -17,7 +17,7 @@ import numpy as np
 from tables_of_sites import site_data, write_table
 
 import fedlsa as fl
-from fedlsa.network.carriers.grpc_site import SiteKeys, SiteLink
+from fedlsa.network.carriers.grpc_site import SiteLink
 from fedlsa.network.coordinator.runs import RunFolder, all_runs
 from fedlsa.network.folder import setup
 from fedlsa.network.processes import free_port
@@ -250,8 +250,7 @@ def many_sockets(wanted, ends=1):
 
 
 def keys(it, name):
-    folder = it.folders[name]
-    return SiteKeys(folder.key, folder.certificate, folder.ca)
+    return it.folders[name]
 
 
 def link(it, site_keys, answer=lambda order: order):

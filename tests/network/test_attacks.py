@@ -563,7 +563,7 @@ def test_every_answer_has_an_entry_and_nothing_leaves_when_the_disk_is_full(tmp_
     kinds = [entry["asked"] for entry in world.handler.ledger.store.entries()]
     assert kinds == ["describe", "standardise", "measure", "work"]
 
-    def full(store, entry):
+    def full(store, entry, after):
         raise NetworkError("cannot write to the log: no space left on device")
 
     monkeypatch.setattr(Database, "append", full)

@@ -17,7 +17,6 @@ from deployment import D, after_round, deployed, keys, limit_file_size, link, ma
 
 from fedlsa.errors import NetworkError
 from fedlsa.network.carriers import SignedSite
-from fedlsa.network.carriers.grpc_site import SiteKeys
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network
 from fedlsa.network.protocol.codec import decode
@@ -114,7 +113,7 @@ def test_kill_9_of_anyone_at_several_moments_changes_no_bit(it, undisturbed):
 
 def test_strangers_are_refused_while_a_run_goes_on(it, undisturbed, tmp_path):
     forged = Authority(tmp_path / "other").issue("site-1")
-    forged = SiteKeys(forged.key, forged.certificate, it.network.ca)  # it trusts ours; ours does not trust it
+    forged.ca = it.network.ca  # it trusts ours; ours does not trust it
     stranger, said = link(it, forged)
     with many_sockets(1200) as count, contextlib.ExitStack() as closing:
         for number in range(count):
@@ -135,7 +134,7 @@ def test_a_site_that_is_added_joins_at_once_and_is_shut_out_at_once_when_it_is_r
     setup.add_site(it.network.folder, "guest")
     network = Network.load(it.network.folder)
     folder = setup.enrol(network, network.bundle("guest"), it.root / "guest")
-    guest, said = link(it, SiteKeys(folder.key, folder.certificate, folder.ca))
+    guest, said = link(it, folder)
     it.until(lambda: it.here("guest"), "the guest is here, without a restart")
     setup.remove_site(it.network.folder, "guest")
     it.until(lambda: any("permission_denied" in line for line in said), "the guest is shut out")

@@ -15,7 +15,7 @@ from deployment import many_sockets
 from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.carriers import grpc_carrier
 from fedlsa.network.carriers.grpc_carrier import FRAME, GrpcCarrier
-from fedlsa.network.carriers.grpc_site import SiteKeys, SiteLink
+from fedlsa.network.carriers.grpc_site import SiteLink
 from fedlsa.network.processes import greeting
 
 PATIENCE = 60.0  # seconds, on a busy machine
@@ -256,7 +256,7 @@ def test_a_renewed_server_certificate_is_taken_over_without_a_restart(place):
 def test_who_is_trusted_later_joins_without_a_restart(place, tmp_path):
     other = Authority(tmp_path / "other", "another authority")  # of two with one name TLS looks at the first
     keys = other.issue("late")
-    keys = SiteKeys(keys.key, keys.certificate, place.authority.ca)
+    keys.ca = place.authority.ca
     place.pins["late"] = keys.certificate
     link = place.join(keys)
     until(lambda: any("does not let this site's certificate in" in line for line in link.said), "it is kept out")

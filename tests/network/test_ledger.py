@@ -123,6 +123,19 @@ def test_a_ledger_that_is_lost_takes_its_totals_from_the_copy(place):
     assert opened(place).totals.answers == 5
 
 
+@pytest.mark.parametrize("lost", [2, 4])
+def test_a_chain_that_is_changed_under_a_running_process_makes_nothing_forgotten(place, lost):
+    """The next entry was written behind it and then the copy, and a new process counted what the chain still held."""
+    ledger = opened(place)
+    answers(ledger, 4)
+    change(place / "site", f"delete from chain where number > {4 - lost}")
+    for k in range(4 if lost == 4 else 0):  # another chain, as long as the first
+        Database(place / "site").append({"run": "trial", "asked": "work", "left": "refusal", "text": f"forged {k}"})
+    with pytest.raises(NetworkError, match="as it did: it was changed meanwhile"):
+        answers(ledger, 1, start=4)
+    assert opened(place).totals.rho == 2.0
+
+
 def test_a_restored_backup_of_the_folder_is_noticed_by_the_copy(place, backed_up):
     answers(backed_up, 3, start=2)
     again = restored(place)

@@ -20,6 +20,7 @@ from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
 from fedlsa.network.pages import CoordinatorState, SiteState
 from fedlsa.network.site.policy import Policy
+from fedlsa.network.store import Database
 from fedlsa.pages import web_server
 from fedlsa.theory.privacy import epsilon_of
 
@@ -314,7 +315,6 @@ def site(folder, tmp_path, monkeypatch):
 def ledger_of(site, policy):
     from fedlsa.network.folder.certificates import private_key
     from fedlsa.network.site.ledger import Ledger, copy_place
-    from fedlsa.network.store import Database
 
     place = copy_place(policy.ledger_copy, site.network, site.name)
     return Ledger(Database(site.folder), place, site.name, private_key(site.key.read_bytes()))
@@ -352,6 +352,18 @@ def test_a_ledger_that_was_changed_is_shown_as_not_whole(site):
         assert now.content()["ledger"]["whole"] is False
         assert now.content()["status"] == "degraded"
         assert parse_exposition(now.metrics().body.decode())["fedlsa_site_ledger_whole"] == {"": 0}
+
+
+def test_a_ledger_that_was_written_anew_is_shown_as_not_whole(site):
+    """Every entry of it holds the one before it, and there are as many: only the head that is known tells."""
+    ledger = ledger_of(site, Policy())
+    fill_ledger(ledger)
+    change(site.folder, "delete from chain")
+    for k in range(ledger.head.number + 1):
+        Database(site.folder).append({"asked": "describe", "left": "nothing", "text": f"forged {k}"})
+    now = SiteState(site, Policy(), ledger, lambda: True, lambda: True).content()
+    assert now["ledger"]["whole"] is False
+    assert "it was written anew" in now["ledger"]["text"]
 
 
 def test_a_long_ledger_is_not_read_at_every_look(site, monkeypatch):

@@ -11,8 +11,8 @@ import fedlsa as fl
 from fedlsa.engine.outcome_tables import outcome_tables
 from fedlsa.engine.random import participants
 from fedlsa.engine.reference import Observer
-from fedlsa.errors import ArgumentError, FedLSAError, MessageError
-from fedlsa.network.protocol.client import OutOfProportionError, SiteRun, client_finish, client_step
+from fedlsa.errors import ArgumentError, FedLSAError, MessageError, PolicyError
+from fedlsa.network.protocol.client import SiteRun, client_finish, client_step
 from fedlsa.network.protocol.codec import decode, encode
 from fedlsa.network.protocol.messages import Finish, Refusal, Reply, Work, digest_of_mean, from_row, to_row
 from fedlsa.network.protocol.ring import VECTORS, add, from_share, masked, read_sum, to_share
@@ -213,7 +213,7 @@ def test_steps_that_leave_the_range_of_numbers_end_a_masked_run_and_are_cut_in_a
     state, orders = open_round(state, s.sites)
     run = dataclasses.replace(run, local=lambda theta, *_: theta + wrong)
     if secure:  # cut, it would be a vector that all know
-        with pytest.raises(OutOfProportionError, match="beyond all numbers"):
+        with pytest.raises(PolicyError, match="beyond all numbers"):
             client_step(None, orders["site 1"], run)
         return
     _, answer = client_step(None, orders["site 1"], run)
@@ -224,7 +224,7 @@ def test_a_masked_change_longer_than_the_clip_is_not_cut_to_a_vector_that_all_kn
     s = settings(clip=1e-6)
     state, run = ServerState.start(s, 3), site_runs(s, means(problem))["site 1"]
     _, orders = open_round(state, s.sites)
-    with pytest.raises(OutOfProportionError, match="longer than 1e-06"):
+    with pytest.raises(PolicyError, match="longer than 1e-06"):
         client_step(None, orders["site 1"], run)
 
 
@@ -259,7 +259,7 @@ def test_an_answer_that_a_steered_control_variate_would_drown_is_refused(problem
     mean = order.means + 1e8  # to all sites the same, and in the transcript: a server that lies to all alike
     entry = from_row(order.entries[0], s.sites)._replace(mean=digest_of_mean(mean[0]))
     lie = replace(order, means=mean, entries=to_row(entry, s.sites)[None])
-    with pytest.raises(OutOfProportionError):
+    with pytest.raises(PolicyError):
         client_step(held["site 0"], lie, runs["site 0"])
 
 

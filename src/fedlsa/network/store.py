@@ -75,11 +75,16 @@ class Database:
 
     # the chain
 
-    def append(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Add an entry and what is staged, to the disk, and return it with its number, time and hash."""
+    def append(self, entry: Mapping[str, Any], after: ChainHead | None = None) -> dict[str, Any]:
+        """Add an entry and what is staged, to the disk, and return it with its number, time and hash.
+
+        after : the head on which it must follow, for who knows the chain
+        """
         with self.transaction() as db:
             last = db.execute("select * from chain order by number desc limit 1").fetchone()
             head = ChainHead() if last is None else _head(self._checked(last))
+            if after not in (None, head):
+                raise NetworkError(f"{self.path} does not end with entry {after} as it did: it was changed meanwhile")
             full = {**entry, "number": head.number + 1, "time": round(time.time(), 3), "before": head.hash}
             full["hash"] = _digest(full)
             content = _text({name: value for name, value in full.items() if name not in OWN}).decode()

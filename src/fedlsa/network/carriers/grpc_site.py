@@ -18,11 +18,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ...errors import FedLSAError
 from ...files import reason
+from ..folder.config import SiteFolder
 from ..processes import bracketed, greeting, mismatch
 from ..protocol.codec import MAX_BYTES, printable
 from . import Responder
@@ -106,26 +106,18 @@ CLIENT_LIMITS = (
 Replies = queue.SimpleQueue[bytes | None]
 
 
-@dataclass(frozen=True)
-class SiteKeys:
-    """Files of a site: its key, its certificate, and the authority that it trusts."""
-
-    key: Path
-    certificate: Path
-    ca: Path
-
-
 @dataclass
 class SiteLink:
     """A site's connection.
 
+    keys : whose files are read: its key, its certificate, and the authority that it trusts
     accept : told the coordinator's identity and whether it follows on the one this site knew; says why not, or None
     last : the identity of the coordinator this site was with last
     """
 
     host: str
     port: int
-    keys: SiteKeys
+    keys: SiteFolder
     answer: Responder
     say: Callable[[str], None] = print
     proxy: str | None = None

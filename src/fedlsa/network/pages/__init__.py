@@ -344,17 +344,13 @@ class SiteState(PageState):
         head, begun = self.ledger.head, time.monotonic()
         if self._verified and (begun < self._verify_again or self._verified.get("head") == str(head)):
             return
-        numbers, last = 0, ChainHead()
         try:
-            for entry in self.ledger.store.entries():
-                last = ChainHead(entry["number"], entry["hash"])
-                numbers += entry["numbers"] if type(entry.get("numbers")) is int else 0
-            whole = last.number >= head.number
-            text = f"{last.number} entries, each holds the one before it" if whole else "its end was cut off"
+            last, whole = self.ledger.store.verify(head), True
+            text = f"{last.number} entries, each holds the one before it"
         except FedLSAError as error:
-            whole, text = False, printable(error, 300)
+            last, whole, text = ChainHead(), False, printable(error, 300)
         self._verified = {"whole": whole, "text": text.replace(f"{self.site.folder}/", ""), "head": str(last)}
-        self._verified |= {"numbers": numbers, "at": time.time()}
+        self._verified |= {"numbers": self.ledger.numbers, "at": time.time()}
         self._verify_again = time.monotonic() + (time.monotonic() - begun) / VERIFY_SHARE
 
     def _results(self) -> list[dict[str, Any]]:

@@ -74,10 +74,6 @@ class ForgotError(MessageError):
     """Site and server remember different pasts."""
 
 
-class OutOfProportionError(PolicyError):
-    """A site's own part of an answer would be lost beside what the server has put into its control variate."""
-
-
 @dataclass(frozen=True)
 class SiteRun:
     """What a site knows of a run beside its state: who it is, how uploads are written, and with whom it shares masks.
@@ -214,10 +210,10 @@ def _check_proportion(delta: Floats, steered: Floats, longest: float) -> None:
     Beside what the control variate adds, or because so long a change would be cut to a vector that all know.
     """
     if not np.linalg.norm(delta) <= longest:
-        raise OutOfProportionError(f"this site's change is longer than {longest:.3g}, or beyond all numbers")
+        raise PolicyError(f"this site's change is longer than {longest:.3g}, or beyond all numbers")
     own = float(np.linalg.norm(delta - steered))
     if 0 < own < float(np.linalg.norm(steered)) / MAX_PROPORTION:
-        raise OutOfProportionError("the server's control variate is out of proportion to this site's data")
+        raise PolicyError("the server's control variate is out of proportion to this site's data")
 
 
 def client_finish(state: ClientState | None, finish: Finish, run: SiteRun) -> tuple[ClientState, Finished]:

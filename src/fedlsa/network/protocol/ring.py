@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -109,12 +108,6 @@ def changes(shares: Limbs, weights: Floats, unit: float) -> Floats:
     return np.array([to_floats(from_share(share), unit) for share in shares]) / weights[:, None]
 
 
-def negative(share: Limbs) -> Limbs:
-    one = np.zeros_like(share)
-    one[:, 0] = 1
-    return add([~share, one])
-
-
 def pair_secret(private: Any, public: bytes) -> bytes:
     """What two sites share: X25519 of one's private key and the other's public key (32 bytes)."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
@@ -131,7 +124,11 @@ def masked(share: Limbs, own: str, secrets: Mapping[str, bytes], label: bytes) -
     taken: list[Limbs] = []
     for other, secret in secrets.items():
         (added if own < other else taken).append(_mask(secret, label, share.shape))
-    return add([*added, negative(add(taken))] if taken else added)
+    if taken:
+        one = np.zeros_like(share)
+        one[:, 0] = 1
+        added += [~add(taken), one]  # which is the negative of what is taken
+    return add(added)
 
 
 def _mask(secret: bytes, label: bytes, shape: tuple[int, int]) -> Limbs:
@@ -204,8 +201,7 @@ class Coding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return bound + (self.noise or 0.0) * bound * (math.sqrt(dim) + 6) if bound else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Upload:
+class Upload(NamedTuple):
     """A coded change: integers that are summed, the vector (d,) they stand for, and what rounding took away (d,)."""
 
     integers: list[int]

@@ -11,7 +11,7 @@ from typing import Any
 from ... import files
 from ...errors import NetworkError
 from ..carriers import SignedSite, installed_carrier
-from ..carriers.grpc_site import SiteKeys, SiteLink
+from ..carriers.grpc_site import SiteLink
 from ..folder.config import SiteFolder, warn_daily
 from ..pages import PagePlace, SiteState, announce
 from ..processes import bracketed, only_one, reporting, until_ended
@@ -134,5 +134,5 @@ def _stamps(site: SiteFolder) -> list[int]:
 
 def _link(site: SiteFolder, answer: SignedSite, proxy: str | None, say: Callable[[str], None]) -> SiteLink:
     """The stream to the coordinator."""
-    known, keys = Acquaintance(site.state / "coordinator"), SiteKeys(site.key, site.certificate, site.ca)
-    return SiteLink(site.host, site.port, keys, answer, say=say, proxy=proxy, last=known.last, accept=known.accept)
+    known = Acquaintance(site.state / "coordinator")
+    return SiteLink(site.host, site.port, site, answer, say=say, proxy=proxy, last=known.last, accept=known.accept)

@@ -169,6 +169,7 @@ class Ledger:
         self.hashes: list[str] = []
         self.noted: set[str] = set()  # refusals that are entered, and receipts that have been compared
         self.refusals, self.covered = 0, 0  # covered : number of the last entry whose totals were taken over
+        self.numbers = 0  # that left in all
         try:
             self._catch_up()
         except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
@@ -240,7 +241,7 @@ class Ledger:
             two = "two copies of this site's folder are at work, and each would spend the whole budget"
             what = f"its copy {self.copy} was written by another process meanwhile: {two}"
             raise NetworkError(f"{what}. End the other one, and join again: both count")
-        self._fold(self.store.append(entry))
+        self._fold(self.store.append(entry, self.head))  # else what was spent could be forgotten while this goes on
         self._write_copy()
 
     def _catch_up(self) -> None:
@@ -256,6 +257,7 @@ class Ledger:
         """One more entry, in the totals."""
         self.head = ChainHead(entry["number"], entry["hash"])
         self.hashes.append(self.head.hash)
+        self.numbers += int(entry.get("numbers", 0))
         t = self.totals
         if entry["asked"] == RESTORED:
             self.totals = msgspec.convert(entry["raised"], LedgerTotals)
