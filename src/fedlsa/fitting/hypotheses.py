@@ -18,6 +18,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..value_objects import Displayed, ReadOnly
+from .formulas import OPERATORS
 
 NUMBER = r"\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
 QUOTED = r"`([^`]*)`|\"([^\"]*)\"|'([^']*)'"
@@ -151,20 +152,18 @@ def _combination_of(node: ast.expr, forms: Mapping[str, Floats]) -> Floats:
         case ast.Name(id=key):
             return forms[key]
         case ast.UnaryOp(op=ast.UAdd() | ast.USub() as sign, operand=inner):
-            return _combination_of(inner, forms) * (-1.0 if isinstance(sign, ast.USub) else 1.0)
+            return OPERATORS[type(sign)](_combination_of(inner, forms))
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as sign, right=right):
             a, b = _combination_of(left, forms), _combination_of(right, forms)
-            if isinstance(sign, ast.Add | ast.Sub):
-                return a + b if isinstance(sign, ast.Add) else a - b
             if isinstance(sign, ast.Mult) and b[:-1].any():
                 a, b = b, a
-            if b[:-1].any():
-                raise ValueError("a product or ratio of coefficients, which is not linear")
-            if isinstance(sign, ast.Mult):
-                return a * b[-1]
-            if b[-1] == 0:
-                raise ValueError("a division by 0")
-            return a / b[-1]
+            if isinstance(sign, ast.Mult | ast.Div):
+                if b[:-1].any():
+                    raise ValueError("a product or ratio of coefficients, which is not linear")
+                if isinstance(sign, ast.Div) and b[-1] == 0:
+                    raise ValueError("a division by 0")
+                b = b[-1]
+            return OPERATORS[type(sign)](a, b)
     raise SyntaxError  # other signs
 
 
