@@ -119,7 +119,13 @@ def exact_record(
         if isinstance(sampling, Markov):
             if upload_noise:
                 raise ArgumentError(f"upload_noise must be 0 along trajectories; got {upload_noise:g}")
-            found = _by_chains(problem, algorithm, sampling, start, xi_0, recorded)
+            if isinstance(problem, Moments):
+                rule = "sampling must be IID() where only moments are given: they have no chain"
+                raise ArgumentError(f"{rule}; got Markov()")
+            trajectories.check(problem, algorithm, sampling)
+            xi = np.zeros((m.n_agents, m.dim)) if xi_0 is None else np.array(xi_0, np.float64)
+            found = ExactCurve(*trajectories.curve(problem, algorithm, sampling, start, xi, recorded))
+            found = replace(found, route="states of chains" if found.error is None else "pairs of agents")
         elif joint(algorithm, m.n_agents):
             agents = each_agent(problem, None if xi_0 is None else np.asarray(xi_0, np.float64))
             mean, covariance, drifted, peak = joint_curve(algorithm, agents, start, recorded, upload_noise)
@@ -264,17 +270,6 @@ class ExactCurve:
     moments: str = "exact"
     route: str = ""
     drifted: Floats | None = None
-
-
-def _by_chains(
-    problem: Problem | Moments, a: Algorithm, sampling: Markov, u: Floats, xi_0: ArrayLike | None, at: NDArray[np.int64]
-) -> ExactCurve:
-    if isinstance(problem, Moments):
-        raise ArgumentError("sampling must be IID() where only moments are given: they have no chain; got Markov()")
-    trajectories.check(problem, a, sampling)
-    xi = np.zeros((problem.n_agents, problem.dim)) if xi_0 is None else np.array(xi_0, np.float64)
-    found = ExactCurve(*trajectories.curve(problem, a, sampling, u, xi, at))
-    return replace(found, route="states of chains" if found.error is None else "pairs of agents")
 
 
 def independent_curve(

@@ -156,10 +156,6 @@ class Moved:
             X = X + power @ X @ power.T
         return X
 
-    def again(self, C: Floats) -> Floats:
-        """D(added(C))."""
-        return self.sums(self.project(self.step.added(C, None)))
-
     def end(self, begin: Floats) -> tuple[Floats, float]:
         """The mean to which that of a run from a state tends, and its estimated error, relative."""
         move = self.project(self.step.move(begin) - begin)
@@ -174,7 +170,7 @@ def joint_limit(step: ExchangeRound, u: Floats) -> StateLimit:
     if moved.powers is None:
         return unstable
     mean, lost = moved.end(begin)
-    linear = lambda v: moved.again(v.reshape(n, n)).ravel()  # noqa: E731
+    linear = lambda v: moved.sums(moved.project(step.added(v.reshape(n, n), None))).ravel()  # noqa: E731
     if krylov.radius(linear, moved.sums(moved.project(moved.unit)).ravel(), beside=1.0)[0] >= 1:
         return unstable._replace(mean=mean)
     added = moved.sums(moved.project(step.added(np.zeros((n, n)), mean)))

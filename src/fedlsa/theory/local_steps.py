@@ -173,10 +173,11 @@ class Kinds:
         M[:, :d, d:] += eta * np.eye(d, d + 1)
         return LocalSteps.of(M, G, noise)
 
-    def repeated(self, m: Moments, keep: Callable[[Index, Any], Kept]) -> list[Kept]:
+    def repeated(self, m: Moments, keep: Callable[[Index, Any], Kept]) -> tuple[list[Kept], Index]:
         """What `keep` says of all steps of some kinds, in O(log steps) products, for one part of them after the other.
 
-        A part stays in the cache. Threads share the parts, and there are as many for any number of threads.
+        A part stays in the cache. Threads share the parts, and there are as many for any number of threads. Beside it
+        where the kind of each group stands among them : (K,).
         """
         parts = list[tuple[int, Index]]()
         for H in np.unique(self.steps).tolist():
@@ -194,14 +195,12 @@ class Kinds:
 
         threads = min(cores(), len(parts))
         share(work, [len(parts) * i // threads for i in range(threads + 1)])  # products of arrays let go of the lock
-        return found
+        return found, np.argsort(np.concatenate([some for _, some in parts]))[self.kind]
 
     def maps(self, m: Moments) -> tuple[Floats, Floats]:
         """M : (K, n, n) and the noise : (K, s, S) of all steps of each group."""
-        found = self.repeated(m, lambda some, steps: (some, steps.M, steps.noise))
-        order = np.argsort(np.concatenate([some for some, _, _ in found]))
-        M, noise = (np.concatenate([each[i] for each in found]) for i in (1, 2))
-        at = order[self.kind]
+        found, at = self.repeated(m, lambda _, steps: (steps.M, steps.noise))
+        M, noise = (np.concatenate(each) for each in zip(*found, strict=True))
         return (M, noise) if np.array_equal(at, np.arange(len(M))) else (M[at], noise[at])
 
 

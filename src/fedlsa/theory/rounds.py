@@ -288,11 +288,9 @@ def _server_round(m: Moments, stages: GroupStages, x: Floats) -> ServerRound:
     kinds = Kinds.of(m.table, stages.eta, stages.steps, x)
     square = np.bincount(kinds.kind, total * weight, len(kinds.table))
 
-    def keep(some: Index, steps: FrozenSteps) -> tuple[Index, Floats, Floats]:
-        return some, steps.M, np.tensordot(square[some], steps.noise, 1)
-
-    index, maps, noises = zip(*kinds.repeated(m, keep), strict=True)
-    M = np.concatenate(maps)[np.argsort(np.concatenate(index))][kinds.kind]
+    found, at = kinds.repeated(m, lambda some, steps: (steps.M, np.tensordot(square[some], steps.noise, 1)))
+    maps, noises = zip(*found, strict=True)
+    M = np.concatenate(maps)[at]
     noise = upload_noise(np.sum(noises, axis=0), d, stages.deviation * math.sqrt(square.sum()))
     if part < N:
         moved = weight[:, None, None] * (M - np.eye(d + 1))[:, :d]
