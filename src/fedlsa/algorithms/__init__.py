@@ -68,8 +68,10 @@ def method_class(argument: str, given: Any, what: str = "") -> type[Algorithm]:
         raise ArgumentTypeError(f"{argument} must be {rule}; got {checks.show(given)}")
     if what and what not in kind.supports:
         known = ", ".join(each.__name__ for each in FAMILY.values() if what in each.supports)
-        own = "" if what == "paper" else f", or a method of your own whose `supports` has {what!r}"
-        raise ArgumentError(f"{argument} must be one of {known}{own}; got {kind.__name__}")
+        own = f", or a method of your own whose `supports` has {what!r}"
+        paper = ", of which alone theorems and moments along trajectories are known"
+        more = {"theory": own, "plan": own, "paper": paper}.get(what, "")
+        raise ArgumentError(f"{argument} must be one of {known}{more}; got {kind.__name__}")
     return kind
 
 

@@ -34,7 +34,7 @@ from . import krylov, tuning
 from .exact_curves import exact
 from .exchange_rounds import ExchangeRound, declared
 from .joint import Joint
-from .joint_laws import checked_method, joint_limit
+from .joint_laws import checked_method, corrected, joint_limit
 from .linear import check_accuracy, refined, smat, squares
 from .problem_moments import Moments, moments, start_error
 from .rounds import AgentRound, StateLimit
@@ -148,13 +148,12 @@ def _with_u(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
 def _decreasing(problem: Problem | Moments, m: Moments, a: Algorithm, power: float, last: bool) -> CentralLimit:
     """The limit law at steps of this power, and rounds whose lengths grow with another: a round goes eta H far."""
     N, part, shape = m.n_agents, a.taking_part(m.n_agents), a.in_round(0)
-    corrected = declared(a) or any(np.any(getattr(stage, "gain", 0.0)) for stage in shape.stages(1.0, N))
     memory = last and (len(a.server()[1]) > 1 or a.server()[1][0] != 1)
-    if declared(a) or a.agent_factors(N) is not None or memory or (part < N and corrected):
+    if declared(a) or a.agent_factors(N) is not None or memory or (part < N and corrected(a, N)):
         grown, (mean, V, error, drifts) = 0.0, _of_small_steps(problem, m, a, last)
     else:
         grown, H, mean = getattr(a, a.length).power if a.grows else 0.0, shape.mean_steps, np.zeros(m.dim)
-        drifts = not corrected and (H > 1 or grown > 0) and bool(m.xi_star.any())
+        drifts = not corrected(a, N) and (H > 1 or grown > 0) and bool(m.xi_star.any())
         if part < N and grown > 0:
             raise ArgumentError(f"participation must be 1.0 where rounds grow, for a limit law; got {part} of {N}")
         V, error = _at_theta_star(m, part, H, last)

@@ -54,10 +54,12 @@ def check_plain(a: Algorithm, agents: int, what: str) -> None:
 
 def joint(algorithm: Algorithm, agents: int) -> bool:
     """Whether moments of a method are those of the joint law: of exchanges, and of averages with control variates."""
-    if declared(algorithm) or algorithm.average_after is None:
-        return declared(algorithm)
-    stages = algorithm.in_round(0).stages(float(algorithm.eta(np.zeros(1, np.int64))[0]), agents)
-    return any(np.any(getattr(stage, "gain", 0.0)) for stage in stages)
+    return declared(algorithm) or (algorithm.average_after is not None and corrected(algorithm, agents))
+
+
+def corrected(a: Algorithm, agents: int) -> bool:
+    """Whether agents keep control variates, or more: of exchanges. agents : N"""
+    return declared(a) or any(np.any(getattr(stage, "gain", 0.0)) for stage in a.in_round(0).stages(1.0, agents))
 
 
 def rounds_at(a: Algorithm, agents: Groups, upload_noise: float = 0.0) -> Callable[[int], ExchangeRound]:
