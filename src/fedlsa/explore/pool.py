@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import signature
 from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
@@ -299,8 +298,8 @@ def _answer_all(line: connection.Connection, lane: str, modules: Sequence[str]) 
             function, arguments = line.recv()
             told = {"progress": lambda *done: line.send(("progress", done))}
             try:
-                wants = told if "progress" in signature(function).parameters else {}
-                line.send(("done", function(*arguments, **wants)))
+                named = function.__code__.co_varnames[: function.__code__.co_argcount]
+                line.send(("done", function(*arguments, **(told if "progress" in named else {}))))
             except FedLSAError as error:
                 line.send(("failed", _one_line(error)))
             except (
