@@ -1,6 +1,7 @@
 """One site against the run, and a site's own misfortunes, over the run loop in memory."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -83,6 +84,17 @@ def test_a_site_whose_policy_forbids_the_run_ends_it_with_the_name_of_the_entry(
     run = world.start(**by_hand(6))
     with pytest.raises(Exception, match=r"site-1 refused: .*\(most_rounds\)"):
         complete_run(world.network, run, world)
+
+
+@pytest.mark.parametrize("junk", ["{", "[]", "\xff", '{"site-1": 7}', "[" * 10**5])
+def test_receipts_that_are_damaged_are_named_and_kept(tmp_path, junk):
+    """They may be all that tells what a site has spent: nobody goes on without them, or writes over them."""
+    world = MemoryWorld(tmp_path)
+    path = world.network.folder / "receipts.json"
+    path.write_text(junk, encoding="latin1")
+    with pytest.raises(NetworkError, match=re.escape(str(path))):
+        complete_run(world.network, world.start(**by_hand(2, local="means")), world)
+    assert path.read_text(encoding="latin1") == junk
 
 
 def test_receipts_are_kept_by_the_coordinator_and_given_back(tmp_path):

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..checks import show
 from ..errors import NetworkError
 from ..files import reason, sync_folder, write
 
@@ -89,6 +90,11 @@ def write_json(path: Path, content: dict[str, Any], what: str) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None if there is no file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise NetworkError(f"cannot read {path}: {reason(error)}") from error
+    if not isinstance(found, dict):
+        raise NetworkError(f"{path} must hold a JSON object; got {show(found)}")
+    return found

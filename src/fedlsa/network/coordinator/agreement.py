@@ -59,7 +59,10 @@ class Inquiry:
 
     def __post_init__(self) -> None:
         self.options = self.run.options()
-        self.receipts = read_json(self.network.folder / "receipts.json") or {}
+        path = self.network.folder / "receipts.json"
+        self.receipts = read_json(path) or {}
+        if not all(isinstance(receipt, str) for receipt in self.receipts.values()):
+            raise NetworkError(f"{path} must hold a text for each site, its last receipt; it is damaged")
         if (began := self.run.read(MEMBERS)) is not None:  # sites that were added or removed since do not change a run
             self.network = replace(self.network, sites=tuple(began))
 

@@ -215,11 +215,11 @@ class CoordinatorState(PageState):
 
     def _receipts(self) -> dict[str, dict[str, Any]]:
         """What the sites' last receipts say of their budgets: texts of their own, so anything may stand in them."""
-        kept: Any = {}
-        with suppress(ValueError, OSError, RecursionError):
+        kept: dict[str, Any] | None = None
+        with suppress(NetworkError):
             kept = read_json(self.network.folder / "receipts.json")
         out = {}
-        for site, receipt in kept.items() if isinstance(kept, dict) else ():
+        for site, receipt in (kept or {}).items():
             with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 said = json.loads(json.loads(receipt)["said"])
                 out[site] = {name: number(said.get(name)) for name in ("rho", "budget")}
