@@ -302,9 +302,7 @@ def _answer_all(line: connection.Connection, lane: str, modules: Sequence[str]) 
                 line.send(("done", function(*arguments, **(told if "progress" in named else {}))))
             except FedLSAError as error:
                 line.send(("failed", _one_line(error)))
-            except (
-                Exception
-            ) as error:  # a fault of ours, or an answer that cannot be sent: the page says so and lives on
+            except Exception as error:  # ours, or of an answer that cannot be sent: the page says so and lives on
                 line.send(("failed", f"{type(error).__name__}: {_one_line(error)}"))
 
 
