@@ -215,6 +215,13 @@ def test_what_sites_have_spent_is_what_their_receipts_say_whatever_else_stands_i
     path.unlink()
 
 
+@pytest.mark.parametrize("junk", ["{", "[]", "\xff"])
+def test_a_damaged_end_of_a_run_hides_nothing_else(network, junk):
+    folder = write_run(network, events=[round_event(1)])
+    (folder / "result.json").write_text(junk, encoding="latin1")
+    assert state(network).content()["run"]["rounds"] == 1
+
+
 # /health and /metrics
 
 

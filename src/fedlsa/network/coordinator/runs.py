@@ -349,7 +349,7 @@ class RunSummary:
     def end(self) -> str | None:
         """Why it is over, or None."""
         for name, key in (("failed.json", "error"), ("result.json", "over")):
-            with suppress(OSError, ValueError):
+            with suppress(NetworkError):
                 if (content := self.run.read(name)) is not None:
                     return printable(content.get(key, "it is over"), 300)
         return None
