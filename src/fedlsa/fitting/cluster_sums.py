@@ -19,10 +19,9 @@ CLUSTER_BYTES = 2**30  # for the sums of all clusters
 
 
 class ClusterSums:
-    """Sums over the rows of each cluster at each site; width : numbers of a row; by_site : whether sites are clusters.
+    """Sums over the rows of each cluster at each site, in any order; `join_pairs` joins those of one label.
 
-    Rows come in any order. A cluster may have rows at many sites; then its sums are joined by its label (`join_pairs`).
-    less : what to say where they do not fit into memory
+    width : numbers of a row; by_site : whether sites are clusters; less : what to say where memory is too small
     """
 
     def __init__(self, width: int, by_site: bool, less: str = "") -> None:
@@ -75,10 +74,7 @@ class ClusterSums:
 
 @dataclass(frozen=True, eq=False)
 class ClusterPairs:
-    """Of each of k pairs of a site and a cluster that has rows there: the site, the cluster's place, the sums.
-
-    labels : of the clusters
-    """
+    """Of k pairs of a site and a cluster with rows there: the site, the cluster's place among the labels, the sums."""
 
     sites: Codes
     places: Codes

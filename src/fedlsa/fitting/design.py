@@ -59,13 +59,11 @@ def level_codes(levels: Sequence[Any], column: str, block: ColumnBlock, at: NDAr
 def level_counts(
     table: DataTable, task: Task, others: Sequence[str] = (), missing: MissingRows | None = None
 ) -> dict[str, dict[Any, int]]:
-    """The levels that a table has of each column that is a category there, and how many rows have each; none where a
-    task has no formula. They are in the order that the formula lists, else in that of the column's type, else sorted.
+    """The levels that a table has of each category of a formula, and how many rows have each, in the order that the
+    formula lists, else in that of the column's type, else sorted.
 
-    Categories are columns in C() of a formula, and columns of text or of true and false that a formula names.
     others : further columns of labels, whose missing values leave rows out as well
-    missing : counts these rows where the table is part of another: a column without any value, which others may have,
-        is then a category without a level
+    missing : counts these rows in a part of a table, where a column without any value is a category without a level
     """
     if not isinstance(task, Regression) or task.formula is None:
         return {}
@@ -103,8 +101,7 @@ def level_counts(
 
 
 def _categories(table: DataTable, parsed: ParsedFormula, is_part: bool = False) -> list[str]:
-    """The columns in C() of a formula, and of the others that may be categories those that hold some, or, in a part of
-    a table, perhaps some."""
+    """The columns in C() of a formula, and those of text or of true and false, in a part of a table perhaps of them."""
     known = parsed.marked | table.categories.keys()
     holds = table.which_are_categories([c for c in parsed.candidates if c not in known])
     for column in (c for c, category in holds.items() if category is None and table.rows != 0):
@@ -225,11 +222,8 @@ def _factorized(column: str, block: ColumnBlock, at: NDArray[np.intp]) -> tuple[
 
 
 class TermTable(NamedTuple):
-    """A term of a formula: the numbers that it multiplies, and its table of the combinations of its levels.
-
-    numbers : names of factors; categories : names of factors, the last running fastest in the rows of the table
-    table : (k, combinations), of the term's k columns
-    """
+    """A term of a formula: names of the factors that are numbers, those that are categories (the last runs fastest),
+    and the table (k, combinations) of its k columns."""
 
     numbers: tuple[str, ...]
     categories: tuple[str, ...]
@@ -238,10 +232,8 @@ class TermTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FormulaDesign:
-    """What a formula makes of rows once the levels of its categories are agreed.
-
-    levels : by factor; names : of the features, the intercept not among them; cautions : what a user may not expect
-    """
+    """What a formula makes of rows; levels : by factor; names : of the features without the intercept; cautions : what
+    a user may not expect"""
 
     formula: ParsedFormula
     levels: dict[str, tuple[Any, ...]]

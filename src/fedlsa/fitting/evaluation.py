@@ -155,9 +155,8 @@ def _regression_row(name: str, n: int, mean: Floats, variance: Floats) -> Residu
 
 
 def _transition_sums(fit: Fit, task: Value, columns: Columns, table: DataTable) -> tuple[Any, ...]:
-    """Of each site's transitions, how many there are, squared TD errors, updates : (N, d), episodes and those cut; and
-    the moments of V less the return, of what is put in for cuts, and of returns, none where another policy made the
-    log."""
+    """Of each site how many transitions, squared TD errors, updates : (N, d), episodes and those cut; and moments of V
+    less the return, of what is put in for cuts, and of returns, none where another policy made the log."""
     N = len(table.sites)
     n, squares, update = np.zeros(N, np.int64), np.zeros(N), np.zeros((N, len(fit.theta)))
     for _, p in read_observations(table, task, columns):
@@ -179,12 +178,8 @@ def _transition_sums(fit: Fit, task: Value, columns: Columns, table: DataTable) 
 
 
 def _episodes(fit: Fit, task: Value, columns: Columns, table: DataTable) -> Iterator[tuple[int, Floats]]:
-    """Whole episodes of the sites' logs, many at a time, with the site: (n, 5) value, reward, value of the state that
-    followed, whether a row is its episode's last, and whether it ended in termination.
-
-    An episode is cut where it is truncated, where the log ends, and where the next row does not begin in the state that
-    this one led to.
-    """
+    """Whole episodes of the sites' logs, with the site: (n, 5) value, reward, value of the state that followed, whether
+    a row is its episode's last (cut also where the next begins in another state), and whether it terminated."""
     going_on: dict[int, tuple[Floats, Floats]] = {}  # each site's rows of an episode so far, and where they led to
     for block in table.blocks(columns.all, block_rows(4 * len(fit.theta))):
         states, following = (

@@ -1,8 +1,6 @@
-"""A fit on one page, as statsmodels prints it: what was fitted, the coefficients, and what a protocol would give.
+"""A fit on one page, as statsmodels prints it, and the baselines of one message, with what they cost and reveal.
 
-And what a user should know beside the iterative answer: protocols of one message, with what they cost and reveal. These
-are the averaged system (federated LSTD, normal equations) and the average of local solutions, from the same data, and
-for a value function Monte Carlo; docs/one-shot.md says when each is the right choice.
+docs/one-shot.md says when each is the right choice.
 """
 
 from __future__ import annotations
@@ -70,10 +68,7 @@ class Baseline(Displayed, ReadOnly):
 class FitSummary(ReadOnly):
     """A fit on one page; `print` it, or show it in a notebook.
 
-    title : what was fitted
-    head : labels and values
-    tables : each with its headings and its rows, the first entry of each a name
-    foot : paragraphs
+    title : what was fitted; head : labels and values; tables : headings and rows, each after a name; foot : paragraphs
     """
 
     title: str
@@ -103,10 +98,8 @@ class FitSummary(ReadOnly):
 
 
 def compare(fit: Any, returns: tuple[Floats, Floats] | None) -> tuple[Baseline, ...]:
-    """The protocol's answer, where a run was planned, beside those of one message.
-
-    returns : the answer of Monte Carlo with its standard errors, (d,) each, on the original scale, for a value function
-    """
+    """The protocol's answer, where a run was planned, beside those of one message; returns : Monte Carlo's, with its
+    standard errors, (d,) each, for a value function"""
     N, d, plan, error = len(fit.per_site), len(fit.theta), fit.plan, fit.standard_error
     system, mean = (ONE_SHOT, AVERAGE) if returns is None else (LSTD, LSTD_AVERAGE)
     weights = np.array([site.weight for site in fit.per_site])

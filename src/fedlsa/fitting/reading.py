@@ -105,11 +105,9 @@ def _joined(pieces: list[Piece]) -> Piece | None:
 
 @dataclass(frozen=True, eq=False)
 class PooledData:
-    """All sites' data, and what passes over them need.
+    """All sites' data, and what passes over them need; names : of the N sites; kept : whether rows are kept in memory.
 
-    names : of the N sites; kept : whether rows are kept in memory
-    logs : of a value function, what each site's log says of itself
-    dropped : (N,) rows that were left out because they lack a value
+    logs : of each site, of a value function; dropped : (N,) rows left out because they lack a value
     mean, variance : (k + 1,) of the features and the target, over all sites
     centres : the sites' means, where each has an intercept of its own; mean and variance are then of rows less these
     """
@@ -182,24 +180,24 @@ class PooledData:
 def read(
     tables: Sequence[DataTable], task: Task, weight: str, memory: float, report: FitProgress, cluster: str | None = None
 ) -> tuple[PooledData, Floats, Systems]:
-    """The data with their scale, the weights of the sites, and their systems in the run's coordinates.
-
-    One pass over the files, whether features are to be standardised or not. cluster : the column of the clusters
-    """
+    """The data with their scale, the weights of the sites, and their systems in the run's coordinates, in one pass over
+    the files; cluster : the column of the clusters"""
     columns = choose_columns(task, tables, cluster=cluster)
     design = design_of(task, columns.levels)  # made once, before threads ask for it
     for text in design.cautions if design is not None else ():
         warn(text)
     groups = _grouped(tables)
     names = tuple(name for group in groups for name in group.names)
-    room, missing = _Memory(memory), MissingRows(names)
+    room, full, missing = [memory], threading.Lock(), MissingRows(names)  # bytes left for rows; below 0, none are kept
     in_all = 0 if task.missing == "drop" else sum(t.rows or 0 for t in tables)  # as far as that is known before reading
 
     def first(group: SiteGroup, watch: Callable[[Iterable[Any]], Iterator[Any]]) -> FirstPass | None:
         def rows() -> Iterator[tuple[Floats, Piece]]:
             for x, p in watch(group.read_observations(task, columns, missing, group.start)):
                 group.kept.append(p)
-                if not room.take(p.nbytes, of=in_all * p.nbytes / max(len(p.y), 1)):
+                with full:
+                    room[0] -= p.nbytes if in_all * p.nbytes / max(len(p.y), 1) <= memory else math.inf
+                if room[0] < 0:
                     group.kept.clear()
                 yield x, p
 
@@ -214,7 +212,7 @@ def read(
         raise SiteDataError(missing.text(LEAVE_OUT if isinstance(task, Regression) else ""))
     if all(one.integers for one in passes):
         raise integers_error(names[0], columns.state[0])
-    kept, logs = room.left >= 0, [log for one in passes for log in one.logs]
+    kept, logs = room[0] >= 0, [log for one in passes for log in one.logs]
     for group in groups if not kept else ():
         group.kept.clear()
     sums = SiteSums.joined([one.sums for one in passes], columns.row_weights)
@@ -262,10 +260,8 @@ def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Column
 
 
 def read_scaled(table: DataTable, task: Task, columns: Columns, scale: FeatureScale) -> Iterator[Piece]:
-    """The observations of a table in the run's coordinates, piece by piece; a log's traces go on across pieces.
-
-    Where intercepts are the sites' own, a pass before finds the means that each site takes from its rows
-    """
+    """The observations of a table in the run's coordinates, piece by piece; a pass before finds the means that sites
+    with intercepts of their own take from their rows."""
     centres = None
     if task.own is not None:
         centres = first_pass(read_observations(table, task, columns), task, columns, table.sites).sums
@@ -287,20 +283,6 @@ def _grouped(tables: Sequence[DataTable]) -> list[SiteGroup]:
     return out
 
 
-class _Memory:
-    """Bytes that are left for rows; below 0, none are kept."""
-
-    def __init__(self, size: float) -> None:
-        self.size = self.left = size
-        self.lock = threading.Lock()
-
-    def take(self, size: int, of: float) -> bool:
-        """Whether there is room for so many bytes, and for all of them; if not, there is none from now on."""
-        with self.lock:
-            self.left -= size if of <= self.size else math.inf
-            return self.left >= 0
-
-
 class _Stopped(Exception):
     """Another group's pass has failed, or was interrupted: this one need not go on."""
 
@@ -315,8 +297,7 @@ def _each(
 ) -> list[T]:
     """work(group, watch) for every group, several at a time where the machine has the cores; errors in their order.
 
-    dim : of the products that the work is made of
-    watch : goes round what the work goes through, so that it ends soon after an error or an interruption
+    dim : of the work's products; watch : goes round what the work goes through, to end it soon after an error
     """
     N = sum(len(group.names) for group in groups)
     stop = threading.Event()

@@ -1,5 +1,4 @@
-"""The coordinator's audit log, the hash chain of its folder (store.py): what it sent, took, refused and settled, and
-whom it approved, so that it can be shown afterwards what was asked of whom, and when.
+"""The coordinator's audit log, the hash chain of its folder (store.py): what it sent, took, refused, settled, approved.
 
 Orders are written down before they are sent, as digests of the very bytes, signature included: whoever kept an order
 can show that it is the one that was sent, and the log itself holds no number of anybody's.
@@ -8,7 +7,6 @@ can show that it is the one that was sent, and the log itself holds no number of
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 
 from .folder.config import Network
 from .protocol.codec import printable
-from .store import ChainHead, Database
+from .store import ChainHead, Database, place_of
 
 AUDITED_EVENTS = ("planned", "resumed", "refused", "alarm", "failed", "finished")  # of a run; see RunFolder.note
 MAX_TEXT = 1000
@@ -62,8 +60,7 @@ def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[
 
 
 def _line(entry: dict[str, Any]) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry["time"]))
     sites, silent = (", ".join(map(str, entry.get(name, ()))) for name in ("sites", "silent"))
     words = [entry.get("run"), entry.get("site"), sites, silent and f"no answer of {silent}", entry.get("text")]
     rest = "; ".join(str(word) for word in words if word)
-    return f"{entry['number']:>7}  {when} UTC  {printable(entry.get('event'), 40)}  {printable(rest, 160)}"
+    return f"{place_of(entry)}  {printable(entry.get('event'), 40)}  {printable(rest, 160)}"

@@ -99,11 +99,7 @@ def interrupted_by_signals() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now, and that no system gives away by itself before it is used.
-
-    A port that was asked of the system could be given to anybody's connection in the meantime, or while a process
-    that serves at it is started again.
-    """
+    """A port of loopback that nobody listens on now, and that no system gives to a connection before it is used."""
     for port in secrets.SystemRandom().sample(OWN_PORTS, 100):
         with socket.socket() as s, suppress(OSError):
             s.bind(("127.0.0.1", port))
@@ -174,10 +170,8 @@ def reporting(path: Path, say: Callable[[str], None]) -> Callable[[str], None]:
     return report
 
 
-# Which protocol and which program each side has: told when a site joins, and kept with every run.
-#
-# Two sides speak the same protocol or not at all; the refusal says which of them is to be upgraded. Programs of
-# different versions may speak the same protocol, so that one side can be upgraded before the other, also during a run.
+# Which protocol and program each side has: told when a site joins, and kept with every run. Programs of different
+# versions may speak the same protocol, so that one side can be upgraded before the other, also during a run.
 
 PROTOCOL, PROGRAM = "fedlsa-protocol", "fedlsa-program"  # metadata of a stream
 OTHER = {"site": "coordinator", "coordinator": "site"}
@@ -189,10 +183,8 @@ def greeting() -> tuple[tuple[str, str], ...]:
 
 
 def mismatch(received: Mapping[str, Any], who: str) -> str | None:
-    """Why the two sides cannot speak with each other, or None; received : what it says, who : a site or coordinator.
-
-    A side that says nothing is older than the first that does.
-    """
+    """Why the two sides cannot speak with each other, or None; received : what the other says, who : a site or
+    coordinator. A side that says nothing is older than the first that does."""
     version_told = str(received.get(PROTOCOL, "0"))[:12]
     theirs = int(version_told) if version_told.isascii() and version_told.isdecimal() else 0
     if theirs == VERSION:

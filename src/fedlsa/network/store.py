@@ -254,6 +254,11 @@ def _head(entry: Mapping[str, Any]) -> ChainHead:
     return ChainHead(entry["number"], entry["hash"])
 
 
+def place_of(entry: Mapping[str, Any]) -> str:
+    """Number and time of an entry, for people."""
+    return f"{entry['number']:>7}  {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(entry['time']))} UTC"
+
+
 def _digest(entry: Mapping[str, Any]) -> str:
     return hashlib.sha256(_text({name: value for name, value in entry.items() if name != "hash"})).hexdigest()
 

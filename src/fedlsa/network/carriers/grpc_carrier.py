@@ -1,11 +1,10 @@
 """The coordinator's carrier over gRPC with mutual TLS: every site holds one stream, which it opened itself.
 
-Nobody passes the handshake without a certificate that is trusted now. Who a stream belongs to is the common name of its
-certificate, and the certificate must be, byte for byte, the one that was approved for that name; when that file is
-replaced or removed the stream is closed. A newer stream of a name takes the place of the older one.
+Whose a stream is says the common name of its certificate, which must be, byte for byte, the one approved for that name;
+when that file is replaced or removed the stream is closed. A newer stream of a name takes the place of the older one.
 
 A frame is the number of an order (8 bytes) and the order, or its answer. What was not asked for, was answered already
-or came too late is dropped and counted, so a site can make the coordinator hold no more than one message at a time.
+or came too late is dropped and counted: a site can make the coordinator hold no more than one message at a time.
 """
 
 from __future__ import annotations
@@ -148,8 +147,6 @@ class GrpcCarrier:
             rule = "the port must be free, and the address one of this machine's"
             raise NetworkError(f"cannot listen at {address}: {rule} ({error})") from None
 
-    # what the run loop uses
-
     def present(self) -> tuple[str, ...]:
         return tuple(sorted(self._streams))
 
@@ -171,8 +168,6 @@ class GrpcCarrier:
                     left -= 1
         finally:
             self._loop.call(self._withdraw, questions)
-
-    # what others see
 
     def close(self) -> None:
         if self._loop.alive:

@@ -1,9 +1,8 @@
 """The coordinator's commands: serve a network, make a run and watch it, its status, its end, its result.
 
-Serving is one process: the carrier that sites connect to, the thread that carries runs, and the page. It holds nothing
-that is not on the disk: killed at any time and started again, it takes a run up where the last stored round left it. An
-error that another attempt would meet again ends the run, and failed.json says why; a full disk or a folder that cannot
-be read now is tried again.
+Serving is one process: the carrier that sites connect to, the thread that carries runs, and the page. Killed at any
+time and started again, it takes a run up where the last stored round left it. An error that another attempt would meet
+again ends the run (failed.json); a full disk or a folder that cannot be read now is tried again.
 """
 
 from __future__ import annotations
@@ -89,11 +88,8 @@ def _stamp(path: Path) -> Stamp:
 
 
 class Lineage:
-    """Every start of a coordinator has an identity of its own, and its folder keeps those of all before it.
-
-    A site remembers whom it was with last, and asks a coordinator whether it knows that one. A restart does; a second
-    coordinator that was started from a copy of the folder does not know the other's later starts, and is noticed.
-    """
+    """Every start of a coordinator has an identity of its own, and its folder keeps those of all before it, for sites
+    ask whether it knows the one they were with: a second coordinator, on a copy of the folder, is noticed."""
 
     def __init__(self, path: Path) -> None:
         self.identity = secrets.token_hex(8)
@@ -267,8 +263,7 @@ def served(
 ) -> Iterator[Callable[[], None]]:
     """Serve a network while the block lasts, which calls what it is given now and then.
 
-    page : where the live page is shown, by default at the port that init chose, on loopback; None: nowhere
-    carrier : NAME:PLACE, one that is installed beside fedlsa; sites are then reached through it, not at our own port
+    page : where the live page is shown, None: nowhere; carrier : NAME:PLACE, one that is installed beside fedlsa
     """
     network = Network.load(folder)
     resolved = network.folder.resolve()
@@ -391,10 +386,7 @@ def outcome(folder: Path | str, name: str | None = None) -> dict[str, Any]:
 
 
 def follow(run: RunFolder, say: Callable[[str], None] = print, poll: Callable[[], None] = lambda: None) -> None:
-    """Show a run until it is over, in a live table on a terminal; Ctrl-C ends the showing alone.
-
-    poll : called now and then
-    """
+    """Show a run until it is over, in a live table on a terminal; Ctrl-C ends the showing alone."""
     from rich.live import Live
 
     summary = RunSummary(run)

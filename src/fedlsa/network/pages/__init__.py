@@ -97,10 +97,7 @@ class PageState(ABC):
         return Shown(exposition(self._families(self.content())).encode(), METRICS_KIND)
 
     def show(self, port: int, address: str = LOOPBACK) -> Page:
-        """Show it at http://127.0.0.1:port/, with /health and /metrics; port 0 takes a free one.
-
-        address : to listen on, loopback by default: whoever can reach the page can read it
-        """
+        """Show it at an address, with /health and /metrics; port 0 takes a free one. Whoever reaches it can read it."""
         checks.integer("port", port, at_least=0, at_most=65535)
         routes = {f"/{name}": static(name) for name in (*self.FILES[1:], *SHARED_FILES)}
         shared = scripts(*self.DRAWS) | {COLOURS: static_text(COLOURS)}
@@ -257,10 +254,7 @@ VERIFY_SHARE = 0.02  # of one processor's time, at most, goes into reading the l
 
 
 class SiteState(PageState):
-    """Everything that is shown of a site.
-
-    connected : whether the coordinator is reached; alive : whether the program still tries
-    """
+    """Everything that is shown of a site; connected : whether the coordinator is reached; alive : the program tries."""
 
     FILES, DRAWS = ("site.html", "site.js"), ("numbers",)
 
