@@ -1,7 +1,5 @@
-"""The command `fedlsa`: all commands in one place, and one line for every error.
-
-Only the command that is called is loaded, with all that it needs; of the others the help shows one line.
-"""
+"""The command `fedlsa`: all commands in one place, of which the one that is called is loaded, and one line for every
+error."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@
     def simulate(run: Given, quiet: bool = switch("--quiet", "No table.")) -> None:
         results = simulate_grid(problem, methods, **run.arguments)
 
-The table names the options and the panel of the help in which each stands. A switch that is on unless told otherwise
-becomes --no-NAME. The decorator also keeps which option set which argument, so that errors can say it.
+The table names the options and the panel of the help in which each stands. A switch that is on by default is --no-NAME.
 """
 
 from __future__ import annotations
@@ -190,8 +189,7 @@ class Entry:
 class Options:
     """The options of a function or dataclass: those of its parameters that the table describes, panel by panel.
 
-    defaults : where the command's differ from the function's; optional : none is needed, and what is left out is not
-    passed on
+    defaults : where the command's differ from the function's; optional : what is left out is not passed on
     """
 
     function: Callable[..., Any]
@@ -283,10 +281,7 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def in_words_of(command: Any, message: str) -> str:
-    """An error of the library whose arguments are named as the options that set them: step_size -> --step-size.
-
-    Only what stands before "must" names arguments, and what follows "must be given".
-    """
+    """An error of the library whose arguments (before "must", after "must be given") are named as the options."""
     flags = {p.name: p.opts[0] for p in command.params if p.param_type_name == "option"}
     flags = getattr(command.callback, "called", flags | getattr(command.callback, "flags", {}))
     named, must, rest = message.partition(" must ")

@@ -1,7 +1,4 @@
-"""The command `fedlsa reproduce`: the paper's experiments, their report, and a verdict per claim.
-
-While it computes it shows a bar per experiment on a terminal, and a line now and then elsewhere.
-"""
+"""The command `fedlsa reproduce`: the paper's experiments, their report, and a verdict per claim."""
 
 from __future__ import annotations
 

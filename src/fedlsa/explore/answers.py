@@ -1,8 +1,5 @@
-"""What the page asks for, as functions that a worker runs: curves, limits, paths, simulations, plans and the map.
-
-The page's own process loads this file too, to ask: what computes is loaded where it is first called, or ahead of all
-questions (NEEDED) in the processes that answer.
-"""
+"""What the page asks for, as functions that a worker runs; what computes is loaded where it is first called, or ahead
+of all questions (NEEDED) in the processes that answer."""
 
 from __future__ import annotations
 
@@ -54,11 +51,8 @@ UNSTABLE = "unstable: the noise grows without limit. Only the means are shown"
 
 @dataclass(frozen=True)
 class Question:
-    """Settings and the files they speak of; what is only about the look of the page is left at its default.
-
-    changed : when the files were written, so that files with other contents are another question
-    page : all settings of the page, with its look; questions that differ in nothing else are equal
-    """
+    """Settings, without the look of the page, and the files they speak of; changed : when these were written; page :
+    all settings, with its look, in which equal questions may differ"""
 
     settings: PageSettings
     files: tuple[str, ...] = ()
@@ -85,10 +79,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The error of one method: exact, or the runs where there is no exact curve; bias : ||bias||^2 where predicted.
-
-    record : what `theory.exact` makes its dataset of
-    """
+    """The error of one method: exact (what `theory.exact` makes its dataset of), or runs; bias : ||bias||^2."""
 
     method: str
     record: Mapping[str, Mapping[str, Any]] | None
@@ -124,8 +115,7 @@ class Curve:
 
 
 def curve(q: Question, name: str) -> Curve:
-    """The exact error of a method (fl.theory.exact), or its simulation along trajectories, where exact curves take
-    minutes."""
+    """The exact error of a method (fl.theory.exact), or its simulation along trajectories, where that takes minutes."""
     from ..figures.agent_plane import squared_bias
     from ..theory.exact_curves import exact_record
 
@@ -167,10 +157,7 @@ def limit(q: Question, name: str) -> float:
 
 
 def simulations(q: Question, names: Sequence[str] = (), progress: Progress | None = None) -> list[xr.Dataset]:
-    """The seeds of methods, by default of all, at the rounds of their curves.
-
-    progress : called with updates done and in all
-    """
+    """The seeds of methods, by default of all, at the rounds of their curves."""
     s, p = q.settings, q.problem()
     how: dict[str, Any] = {"sampling": s.order(), "record": s.record(), "progress": progress}
     with warnings.catch_warnings():
@@ -202,11 +189,10 @@ def agents(q: Question) -> bytes:
 def plane_data(
     paths: Sequence[Paths], names: Sequence[str], stable: Mapping[str, bool], unmoved: Problem | None = None
 ) -> dict[str, Any]:
-    """Where the agents go, in the plane through theta_star in which their own solutions differ most.
+    """Where the agents go (runs of `round_paths` on one problem), in the plane where their own solutions differ most.
 
-    paths : runs of `fedlsa.engine.paths.round_paths` on one problem; names : of the N agents
-    stable : by method, whether second moments have a limit; where they have none, no end is marked
-    unmoved : the problem before a reader moved solutions, whose plane stays where it is
+    stable : by method, whether second moments have a limit, else no end is marked; unmoved : the problem before a
+        reader moved solutions, whose plane stays where it is
     """
     from ..figures import agent_plane
 
@@ -352,11 +338,8 @@ class MapCell:
 
 
 def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
-    """The cells of one number of local steps.
-
-    From the largest step size down: below the first at which the best method is stable, all are taken to be, as
-    `stability_limit` does.
-    """
+    """The cells of one number of local steps; below the largest step size at which the best method is stable, all are
+    taken to be, as `stability_limit` does."""
     from ..theory.exact_curves import exact_record
     from ..theory.problem_moments import moments
     from ..theory.stationarity import margin_at

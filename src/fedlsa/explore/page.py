@@ -1,7 +1,5 @@
-"""The explorer's page, served from the user's machine: on loopback, or elsewhere with a token.
-
-The page asks with its settings as the query of an address; answers come as lines of JSON as they are found. Every
-request belongs to an open page and a topic (curves, fit, simulate, map, plans), on which the newest wins.
+"""The explorer's page, served from the user's machine: on loopback, or elsewhere with a token. It asks with its
+settings as a query; answers come as lines of JSON. On a topic (curves, fit, simulate, map, plans) the newest wins.
 """
 
 from __future__ import annotations

@@ -153,10 +153,8 @@ def verdict(
     limits: Mapping[str, float],
     floors: Mapping[str, Floor | None] = MappingProxyType({}),
 ) -> list[str]:
-    """A line for each method whose curve is there: how it ends and of what its error is made, or that it does not end.
-
-    As Markdown. limits : stable step sizes; floors : what more rounds lead to, as far as both are known
-    """
+    """A line of Markdown for each method: how it ends and of what its error is made, or that it does not end; limits :
+    stable step sizes; floors : what more rounds lead to, as far as both are known"""
     lines = [_line(s, c, limits.get(n), floors.get(n)) for n in s.shown() if (c := curves.get(n))]
     if s.beside != "none" and (added := s.shown()[-1]) in curves:  # it says what it is
         told = BESIDE[s.beside][0].removeprefix(f"{added}: ")
@@ -185,10 +183,7 @@ def _line(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -
 
 
 def is_unstable(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -> bool:
-    """Whether second moments of a method have no limit: by its floor, else by its limit, else by its curve.
-
-    A method that is stable may still settle far above its start, where observations are noisy.
-    """
+    """Whether second moments of a method have no limit: by its floor, else by its limit, else by its curve."""
     if floor is not None:
         return not math.isfinite(floor.mse)
     return c.blown_up is not None if limit is None or math.isnan(limit) else s.step_size >= limit

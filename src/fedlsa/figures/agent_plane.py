@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-# What theory says about a result: the drift, ||bias||^2, at which FedLSA must stall.
-
 
 def predicted_bias(result: xr.Dataset, problem: Problem | None = None) -> float:
     """||bias||^2 of FedLSA (th:2nd_moment_no_cv) for the setting of a result; NaN where the theorem does not speak.
@@ -89,10 +87,7 @@ class Plane:
 
 
 def plane_of(problem: Problem, towards: Iterable[Floats] = ()) -> Plane:
-    """The plane of theta_star and the agents' own solutions.
-
-    towards : points (d,) whose directions from theta_star fill up the axes where own solutions span less than a plane
-    """
+    """The plane of theta_star and the agents' own solutions, filled up with the directions towards points (d,)."""
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     d, origin = problem.dim, problem.theta_star
     if d < 2:

@@ -83,10 +83,8 @@ def coefficient_names(task: Task, columns: Columns) -> tuple[str, ...]:
 
 
 def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: int = 0) -> TableView:
-    """Read every row once, as a run would. Data that cannot be used: SiteDataError.
-
-    design : what all sites agreed on; by default the columns as this table has them; key : of the hashes of rows
-    """
+    """Read every row once, as a run would; design : what all sites agreed on, else the columns as this table has them;
+    key : of the hashes of rows"""
     columns = site_columns(site, task, design)
     coded = columns if design is not None else replace(columns, levels=_with_bases(task, columns.levels))
     counts, missing = _Rarity(key), MissingRows(site.sites)
@@ -163,10 +161,7 @@ def measure(
     design: AgreedDesign | None = None,
     local: str = "rows",
 ) -> tuple[Scalars, SharedMoments | None]:
-    """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS.
-
-    local : what steps use, "rows" or "means", which have no noise
-    """
+    """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS."""
     columns, ridge, d = site_columns(site, task, design), task.ridge, scale.dim
     check_scale(task, columns, scale)
     bare, W = _moments(read_scaled(site, task, columns, scale), site.sites, d)
@@ -251,10 +246,8 @@ class _Rarity:
             yield x, piece
 
     def rarest(self, names: tuple[str, ...], rows: int) -> tuple[str, int]:
-        """The column with the fewest rows of another value than its most common one, and their number.
-
-        Columns that never vary do not count, nor do those of many values.
-        """
+        """The column with the fewest rows of another value than its most common one, and their number; those that never
+        vary, or have many values, do not count."""
         common = [0 if tally is None else max(tally.values()) for tally in self.tallies]
         off = rows - np.array([*common[: len(names) - 1], common[-1]])  # without the intercept
         off[off == 0] = rows
@@ -262,10 +255,8 @@ class _Rarity:
         return names[j], int(off[j])
 
 
-# The site's table as runs read it: looked at once, made ready for local steps, and drawn from in secret.
-#
-# Rows are drawn from the site's secret and the label of the order. So the same order has the same answer, also after a
-# crash, and no two orders draw the same rows: a coordinator cannot look at one sample of rows twice.
+# The site's table as runs read it. Rows are drawn from the site's secret and the label of the order: the same order has
+# the same answer, also after a crash, and no two orders draw the same rows.
 
 
 @dataclass
@@ -292,10 +283,8 @@ class SiteTable:
         return self.viewed[design.text()]
 
     def designed(self, policy: Policy, design: AgreedDesign, first: str | None, sites: int) -> TableView:
-        """The table by the design of an order, one in a run, held against the policy like the table's own.
-
-        first : the design that the run began with, None where this is it; sites : how many there are
-        """
+        """The table by the design of an order, held against the policy like the table's own; first : the design that
+        the run began with, None where this is it; sites : how many there are"""
         if first not in (None, design.text()):
             raise MessageError("'design' must be the one that the run began with; it is another")
         most = policy.most_levels * sites  # each of which would be a column of all rows

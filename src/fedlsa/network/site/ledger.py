@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,11 +30,10 @@ from .. import disk
 from ..folder.config import SiteFolder
 from ..processes import only_one
 from ..protocol.codec import Message, encode, is_signed, printable, sign_bytes
-from ..store import ChainHead, Database
+from ..store import ChainHead, Database, place_of
 from .policy import Policy
 
 # The totals of a ledger, and receipts of them that the site signs and the coordinator keeps.
-
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Spent = Annotated[float, msgspec.Meta(ge=0)]
@@ -148,10 +146,7 @@ class Ledger:
     """The ledger of one site, opened: verified to its last entry, compared with its copy."""
 
     def __init__(self, store: Database, copy: Path, site: str, key: Any = None) -> None:
-        """copy : the file outside the site's folder; key : the site's private key (ECDSA), for receipts.
-
-        Without a key the ledger is read and nothing is written: another process may be at work on it.
-        """
+        """copy : the file outside the site's folder; key : the site's private one, without which it only reads."""
         self.store, self.copy, self.site, self.key = store, copy, site, key
         for name in ("ledger.jsonl", f"ledger.{'[0-9]' * 6}.jsonl"):  # where it was before there was a store
             for path in store.path.parent.glob(name):
@@ -195,11 +190,8 @@ class Ledger:
     # entries
 
     def enter(self, run: str, token: str, asked: str, left: str, label: str, digest: str, **more: Any) -> str:
-        """Note an answer that is about to leave, to the disk and to the copy, and return its receipt.
-
-        asked : kind of the order; left : what leaves, in words; label : of the order; digest : of the answer
-        more : numbers (how many leave), round, rho and unit, roster, terms, closed
-        """
+        """Note an answer that is about to leave, to the disk and to the copy, and return its receipt; asked : kind of
+        the order; left : in words; digest : of the answer; more : numbers, round, rho, unit, roster, terms, closed"""
         self.check_label(label, digest)
         entry = {"run": run, "token": token, "asked": asked, "left": left, "label": label, "digest": digest, **more}
         if label in self.answered:
@@ -408,10 +400,9 @@ def _opened(folder: Path | str) -> tuple[Policy, Ledger]:
 
 
 def _line(entry: dict[str, Any]) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry["time"]))
     asked = " ".join(str(entry[name]) for name in ("asked", "round") if name in entry)
     left = entry["left"] + (f" ({entry['numbers']} numbers)" if "numbers" in entry else "")
     more = [f"rho {entry['rho']:.3g}"] if "rho" in entry else []
     more += ["again"] * bool(entry.get("again")) + [str(entry[name]) for name in ("text", "closed") if name in entry]
     words = [entry.get("run", ""), asked, left, *more]
-    return f"{entry['number']:>7}  {when} UTC  {printable('; '.join(w for w in words if w), 300)}"
+    return f"{place_of(entry)}  {printable('; '.join(w for w in words if w), 300)}"

@@ -189,9 +189,7 @@ def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: T
 
 def check_scores(policy: Policy, chosen: int | None, dim: int) -> None:
     """Refuse sums for standard errors, which are exact; chosen : of so many coefficients, None where A leaves as well.
-
-    Without share_scores no more numbers leave than in a round: those of q coefficients have q (q + 1) / 2 covariances.
-    """
+    Without share_scores no more numbers leave than in a round."""
     if not policy.share_scores and (chosen is None or chosen * (chosen + 1) > 2 * dim):
         raise refused("share_scores", "more numbers than those of a round would leave, for standard errors")
     if not exact_sums(policy):
@@ -205,11 +203,9 @@ def check_row_share(policy: Policy, sizes: RowSizes) -> None:
 
 
 def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: bool) -> None:
-    """Refuse local steps behind which there are too few rows, or one row above all.
+    """Refuse local steps behind which there are too few rows, or one row above all; drawn : whether steps draw rows.
 
-    drawn : whether steps draw rows; the averages of all rows are behind every other answer, whatever its step size.
-    Of `steps` draws about steps / (rows * leverage) are in the direction of the row that stands out most: a column that
-    is 0 in all but m of n rows has leverage 1 / m there, and steps m / n of its draws.
+    Of `steps` draws about steps / (rows * leverage) are in the direction of the row that stands out most.
     """
     check_row_share(policy, sizes)
     least, largest = sizes.step_limits(drawn, policy.least_local_steps, policy.largest_step)
@@ -225,11 +221,9 @@ def refused(name: str, text: str) -> PolicyError:
     return PolicyError(f"the policy of this site forbids it ({name}): {text}")
 
 
-# The other sites of a run: whether they are who they were, and the secrets that this site shares with each for masks.
-#
-# Masks hide this site's answers from who does not know these secrets. A coordinator that could put keys of its own in
-# the place of other sites' would know them: so keys are those whose fingerprints a person has compared (`peers` of the
-# policy), or where there are none those of the first run, and others are refused.
+# The other sites of a run, and the secrets that this site shares with each for masks. A coordinator that could put keys
+# of its own in the place of other sites' would know them: so keys are those whose fingerprints a person has compared
+# (`peers` of the policy), or where there are none those of the first run, and others are refused.
 
 
 def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mapping[str, str]) -> dict[str, str]:
