@@ -107,6 +107,10 @@ class Explorer:
     def answers(self, s: PageSettings) -> None:
         self.until(lambda: self.shows(s), f"the curves are those of {s.address() or 'the start'}")
 
+    def refused(self) -> str:
+        """What the page says of settings that cannot be."""
+        return str(self.page.locator("#refused").inner_text())
+
     def slider(self, label: str) -> Any:
         return self.page.get_by_role("slider", name=label, exact=True)
 

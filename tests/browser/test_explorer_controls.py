@@ -84,6 +84,11 @@ def test_any_value_can_be_typed_and_one_that_cannot_be_is_one_line(wide_page):
     wide_page.page.keyboard.press("Enter")
     wide_page.page.get_by_text("agents N must be").wait_for()
     assert wide_page.shows(s)  # what was there stays
+    wide_page.page.get_by_role("textbox", name="agents N, typed").fill("abc")
+    wide_page.page.keyboard.press("Enter")
+    wide_page.until(
+        lambda: wide_page.refused() == "agents N must be an integer; got 'abc'", "the newest complaint alone"
+    )
     wide_page.page.get_by_role("textbox", name="rounds T, typed").fill("2.5")
     wide_page.page.keyboard.press("Enter")
     for name in ("agents N", "rounds T"):  # of several, each
@@ -150,6 +155,15 @@ def test_a_column_of_text_blocks_no_file_and_the_fit_is_that_of_the_columns_chos
     wide_page.page.get_by_label("region (categories)").check()
     fitted(fl.Regression("response ~ age + dose + C(region)"))
     wide_page.until(lambda: wide_page.settings().columns == "age,dose,C(region)", "the address has the columns")
+
+
+def test_a_file_that_cannot_be_read_is_named_beside_what_is_wrong_with_it(wide_page, tmp_path):
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
+    wide_page.go(PageSettings.start("files"))
+    wide_page.page.get_by_text("No files yet.").wait_for()
+    wide_page.page.locator("input[type=file]").set_input_files(str(tmp_path / "torn.parquet"))
+    wide_page.page.get_by_text("torn.parquet cannot be read as a Parquet file").wait_for()
+    assert wide_page.page.locator("#file-names").inner_text() == "1 site: torn.parquet"
 
 
 def test_no_label_is_covered_by_a_slider(wide_page):

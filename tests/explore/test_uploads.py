@@ -31,7 +31,7 @@ def trouble(*given):
     """The one line that is said of uploads that cannot be used."""
     try:
         found = kept(*given)
-        assert (found.files, found.columns) == ((), ())
+        assert (len(found.files), found.columns) == (len(given), ())  # which the page names beside it
         said = found.trouble
     except FedLSAError as error:
         said = str(error)

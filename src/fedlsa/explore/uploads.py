@@ -1,8 +1,5 @@
-"""Files of sites: those named on the command line, and those that a reader gives to the page.
-
-What is dropped on the page at one time is a set, which the page names by a random word. Sets are few, bounded in bytes,
-and forgotten when they have not been asked for during half a day.
-"""
+"""Files of sites: those named on the command line, and sets of those that a reader drops on the page, each named by a
+random word: few, bounded in bytes, and forgotten when nobody has asked for them during half a day."""
 
 from __future__ import annotations
 
@@ -31,10 +28,8 @@ MAX_NAME_LETTERS = 60  # letters of a file's name, and of its ending
 
 @dataclass(frozen=True)
 class Sites:
-    """files : one per site; columns : those that all have; trouble : one line about a file that cannot be used.
-
-    texts : columns of text among them; complete : whether no site has other columns
-    """
+    """files : one per site; columns : those that all have, texts those of text; trouble : one line about a file that
+    cannot be used; complete : whether no site has other columns"""
 
     files: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -136,13 +131,13 @@ def _sites(files: tuple[str, ...], changed: Stamps) -> Sites:
         shared = [fitting.columns_of(f) for f in files]
         texts = {name for f in files for name in fitting.table_files.text_columns_of(f)}
     except FedLSAError as error:
-        return Sites(trouble=str(error))
+        return Sites(files, trouble=str(error))
     except Exception as error:  # whatever a file's bytes can do to a reader of files
-        return Sites(trouble=f"the file cannot be read: {type(error).__name__}")
+        return Sites(files, trouble=f"the file cannot be read: {type(error).__name__}")
     first = shared[0] if shared else []
     common = tuple(name for name in first if all(name in names for names in shared))
     if files and not common:
-        return Sites(trouble="the files must have columns in common; got none")
+        return Sites(files, trouble="the files must have columns in common; got none")
     complete = all(set(names) == set(common) for names in shared)
     return Sites(files, common, texts=tuple(name for name in common if name in texts), complete=complete)
 

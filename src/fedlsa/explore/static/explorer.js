@@ -82,13 +82,9 @@
     const typed = make("input", {type: "text", inputMode: "decimal", autocomplete: "off", ariaLabel: `${label}, typed`});
     let places = offers;
     range.oninput = () => change({[name]: places[range.value]});
-    typed.oninput = () => typed.setCustomValidity("");
     typed.onchange = () => {
       const text = typed.value.trim();
-      if (text === "" && SETTINGS[name].default === null) return change({[name]: null});
-      if (text !== "" && Number.isFinite(+text)) return change({[name]: +text});
-      typed.setCustomValidity("a number, such as 0.05");
-      typed.reportValidity();
+      change({[name]: text === "" && SETTINGS[name].default === null ? null : parse(name, text)});
     };
     controls[name] = () => {
       const value = values[name] ?? 1 / values.local_steps;  // Scaffnew's probability follows, until it is chosen
@@ -97,8 +93,7 @@
       Object.assign(range, {max: places.length - 1, value: places.indexOf(value)});
       const shown = Number.isInteger(value) ? value : +value.toPrecision(4);
       range.setAttribute("aria-valuetext", `${shown} ${unit}`.trim());
-      if (document.activeElement !== typed || !typed.validationMessage) Object.assign(typed, {value: shown, title: value});
-      typed.setCustomValidity("");
+      Object.assign(typed, {value: shown, title: value});
     };
     return make("div", {className: "control slider"}, make("label", {}, label, typed), range);
   }
