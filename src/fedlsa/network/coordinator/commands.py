@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,6 @@ from .runs import RunFolder, RunSummary, all_runs, chosen, line, unfinished
 # What the coordinator's folder says while it is being served: who is approved, and which coordinators went before.
 
 MAX_STARTS = 10_000  # identities that are kept
-Stamp = tuple[int, int, int]
 
 
 class PinnedCertificates:
@@ -47,8 +47,6 @@ class PinnedCertificates:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._network: tuple[Stamp, Network] | None = None
-        self._known: dict[str, tuple[Stamp, bytes]] = {}
 
     def __call__(self, site: str) -> bytes | None:
         """The certificate (PEM) of a site that is listed, approved and within its dates; else None."""
@@ -57,10 +55,7 @@ class PinnedCertificates:
             return None
         path = network.site_certificate(site)
         try:
-            stamp = _stamp(path)
-            if self._known.get(site, (None,))[0] != stamp:
-                self._known[site] = stamp, path.read_bytes()
-            pem = self._known[site][1]
+            pem = _read(path, _stamp(path))
             check_site(pem, network.id, site)  # which is quick for one that it has seen
         except (FileNotFoundError, FedLSAError):  # none; or damaged, of another name or authority, not valid today
             return None
@@ -76,15 +71,16 @@ class PinnedCertificates:
 
     def network(self) -> Network:
         """The network as its file says now."""
-        stamp = _stamp(self.folder / Network.FILE)
-        if self._network is None or self._network[0] != stamp:
-            self._network = stamp, Network.load(self.folder)
-        return self._network[1]
+        return _load(self.folder, _stamp(self.folder / Network.FILE))
 
 
-def _stamp(path: Path) -> Stamp:
+def _stamp(path: Path) -> tuple[int, int, int]:
     found = os.stat(path)
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+_load = lru_cache(maxsize=16)(lambda folder, stamp: Network.load(folder))
+_read = lru_cache(maxsize=1024)(lambda path, stamp: path.read_bytes())
 
 
 class Lineage:
