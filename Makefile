@@ -8,11 +8,13 @@ PARALLEL := -n auto --dist worksteal
 PAGES := tests/browser tests/explore tests/experiments/test_everything.py
 SHOWN := tests/docs tests/examples tests/benchmarks tests/figures tests/test_doctests.py tests/fitting/test_panel.py
 LONG := tests/fuzz tests/network/long tests/engine/test_moments.py tests/experiments/test_cluster.py tests/test_portable.py
-QUICK := tests integrations -m "not long" $(addprefix --ignore=,tests/gpu $(PAGES) $(SHOWN) $(LONG))
+APART := $(addprefix --ignore=,tests/gpu $(PAGES) $(SHOWN) $(LONG))
+QUICK := tests integrations -m "not long" $(APART)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo explore test test-all test-pages test-simulator test-docs test-long test-fuzz test-network test-nvflare \
-	test-portable test-marked mutate test-gpu lint types style bench reproduce network wheels docs clean
+	test-portable test-marked test-marked-rooms test-marked-theory mutate test-gpu lint types style bench reproduce network \
+	wheels docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,9 +46,14 @@ test-docs: $(VENV)/.installed-test ## what is shown runs as shown: documentation
 test-long: ## what takes long: tests marked so, fuzz, network, nvflare, portable, mutate; each has a name of its own too
 	@$(MAKE) --no-print-directory -k test-marked test-fuzz test-network test-nvflare test-portable mutate
 
-test-marked: $(VENV)/.installed-test  # moments over thousands of seeds, clusters of processes
-	@$(PYTEST) $(PARALLEL) -m long tests $(addprefix --ignore=,tests/gpu $(PAGES) $(SHOWN) $(LONG))
+test-marked: test-marked-rooms test-marked-theory
+
+test-marked-rooms: $(VENV)/.installed-test  # moments over thousands of seeds, kill tests, clusters of processes
+	@$(PYTEST) $(PARALLEL) -m long tests --ignore=tests/theory $(APART)
 	@$(PYTEST) $(PARALLEL) $(filter %.py,$(LONG))
+
+test-marked-theory: $(VENV)/.installed-test  # plans against brute search, curves and limits against thousands of seeds
+	@$(PYTEST) $(PARALLEL) -m long tests/theory
 
 test-fuzz: $(VENV)/.installed-test ## odd calls of every public function, and bad command lines (COUNT=40000 SEED=1)
 	@FEDLSA_FUZZ=$(or $(COUNT),40000) FEDLSA_SEED=$(or $(SEED),1) $(PYTEST) tests/fuzz
