@@ -45,7 +45,7 @@ class Boastful(fl.FedLSA):
 
     supports = frozenset({"theory"})
 
-    def stages(self, eta, agents):
+    def stages(self, eta, agents, upload_noise=0.0):
         return replace(self, local_steps=4 * self.local_steps).__class__.__base__(eta, 20).stages(eta, agents)
 
 

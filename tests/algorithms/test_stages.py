@@ -8,7 +8,7 @@ from own_steps import OwnStepsFedLSA, OwnStepsSCAFFLSA
 from server_momentum import MomentumFedLSA, MomentumSCAFFLSA
 
 import fedlsa as fl
-from fedlsa.algorithms.stages import Geometric, Linear, Local
+from fedlsa.algorithms.stages import Geometric, Linear, Local, Private, Sample, Shared
 from fedlsa.engine.random import participants, uniforms
 from fedlsa.errors import ArgumentError
 
@@ -22,24 +22,32 @@ def noiseless():
 
 def run_stages(problem, method, rounds, seed):
     """Rounds of a method as its stages say, on mean systems: (theta, xi)."""
-    N, d, w, m = problem.n_agents, problem.dim, problem.weights, method.taking_part(problem.n_agents)
-    xi = np.zeros((N, d))
+    N, d, w = problem.n_agents, problem.dim, problem.weights
+    xi, present, length = np.zeros((N, d)), np.ones(N, bool), 0
     memory = np.vstack([problem.start, np.zeros((len(method.server()[1]) - 1, d))])
     for t in range(rounds):
-        change, drawn = np.zeros((N, d)), np.empty((1, m), np.int64)
-        local, linear = method.stages(method.eta(np.array([t]))[0], N)
-        random = isinstance(local.steps, Geometric)
-        eta = np.broadcast_to(local.step_size, N)
-        H = np.broadcast_to(int(local.steps.draw(uniforms(seed, t, 1))[0]) if random else local.steps, N)
-        participants(np.uint64(seed), t, N, drawn)
-        for c in drawn[0]:
-            hat = memory[0]
-            for _ in range(H[c]):
-                hat = hat - eta[c] * (problem.A_bar[c] @ hat - problem.b_bar[c] - xi[c])
-            change[c] = hat - memory[0]
-        pulled = np.reshape(np.broadcast_to(linear.gain, N), (N, 1)) * change
-        xi = xi - pulled + w @ pulled
-        memory = np.array(linear.server) @ memory + np.outer(linear.change, N / m * (w @ change))
+        change = np.zeros((N, d))
+        for stage in method.stages(method.eta(np.array([t]))[0], N):
+            if isinstance(stage, Shared) and isinstance(stage.law, Geometric):
+                length = int(stage.law.draw(uniforms(seed, t, 1))[0])
+            elif isinstance(stage, Local):
+                eta = np.broadcast_to(stage.step_size, N)
+                H = np.broadcast_to(length if isinstance(stage.steps, Geometric) else stage.steps, N)
+                for c in range(N):
+                    hat = memory[0]
+                    for _ in range(H[c]):
+                        hat = hat - eta[c] * (problem.A_bar[c] @ hat - problem.b_bar[c] - xi[c])
+                    change[c] = hat - memory[0]
+            elif isinstance(stage, Shared):
+                drawn = np.empty((1, stage.law.participants), np.int64)
+                participants(np.uint64(seed), t, stage.law.agents, drawn)
+                present = np.isin(np.arange(N), drawn)
+            else:
+                change = change * present[:, None]
+                pulled = np.reshape(np.broadcast_to(stage.gain, N), (N, 1)) * change
+                xi = xi - pulled + w @ pulled
+                Delta = N / present.sum() * (w @ change)
+                memory = np.array(stage.server) @ memory + np.outer(stage.change, Delta)
     return memory[0], xi
 
 
@@ -56,9 +64,11 @@ def test_stages_say_what_the_engines_run(method):
     np.testing.assert_allclose(run["xi"].values[0], xi, rtol=0, atol=1e-12)
 
 
-def test_stages_are_local_steps_and_what_is_made_of_them():
+def test_stages_stand_in_the_order_in_which_they_are_drawn_and_run():
     assert fl.FedLSA(0.1, 3).stages(0.2, 4) == (Local(0.2, 3), Linear())
-    assert fl.Scaffnew(0.1, 0.5, participants=2).stages(0.1, 4) == (Local(0.1, Geometric(0.5)), Linear(gain=5.0))
+    assert fl.Scaffnew(0.1, 0.5, participants=2).stages(0.1, 4, upload_noise=0.3) == (
+        Shared(Geometric(0.5)), Local(0.1, Geometric(0.5)), Private(0.3), Shared(Sample(2, 4)), Linear(gain=5.0),
+    )  # fmt: skip
     local, linear = OwnStepsSCAFFLSA(0.1, 4).stages(0.1, 2)
     assert local == Local(np.array([0.1, 0.05]), np.array([4, 8]))
     assert linear == Linear(gain=1 / np.array([0.4, 0.4]))

@@ -33,7 +33,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from ..value_objects import Checked, count, meanings, number
 from .exchanges import Exchange
-from .stages import LONGEST_ROUND, Geometric, Lengths, Linear, Local
+from .stages import LONGEST_ROUND, Geometric, Lengths, Linear, Local, Private, Sample, Shared, Stage
 
 # what a method can support beyond being simulated; "paper": what the paper proves of its own methods, and trajectories
 EVERYTHING = frozenset({"theory", "plan", "fit", "network", "paper"})
@@ -216,10 +216,12 @@ class Algorithm(Checked, ABC):
         """Where agents differ: (N,), step size of each over that of the round, and (N,), length of its rounds."""
         return None
 
-    def stages(self, eta: float, agents: int) -> tuple[Local, Linear]:
-        """A round with step size eta and independent observations; `taking_part` says how many take part. agents : N
+    def stages(self, eta: float, agents: int, upload_noise: float = 0.0) -> tuple[Stage, ...]:
+        """A round with step size eta and independent observations, in the order in which it is drawn and run.
 
-        >>> local, linear = fl.Scaffnew(0.1, 0.5).stages(0.1, agents=3)
+        agents : N; upload_noise : standard deviation of what each agent adds to each coordinate of its upload
+
+        >>> shared, local, linear = fl.Scaffnew(0.1, 0.5).stages(0.1, agents=3)
         >>> local, linear.gain
         (Local(step_size=0.1, steps=Geometric(probability=0.5)), 5.0)
         """
@@ -228,13 +230,21 @@ class Algorithm(Checked, ABC):
             if getattr(own, name) is not getattr(Algorithm, name):
                 rule = "algorithm must say server() and round_steps() for theory"
                 raise ArgumentError(f"{rule}; got {own.__name__}.{name}")
-        H = self.round_steps()
-        length = np.arange(1, 3) if isinstance(H, Geometric) else np.array([H])
+        H, m = self.round_steps(), self.taking_part(agents)
+        shared = isinstance(H, Geometric)
+        length = np.arange(1, 3) if shared else np.array([H])
         etas, steps, gains = self.of_agents(np.full(len(length), eta), length, 1, agents)
         if (gains != gains[:1]).any():
             raise ArgumentError(f"gain of {own.__name__} must not depend on a random length; got {checks.show(gains)}")
-        step, number, gain = (x[0] if x.ndim > 1 else x[0].item() for x in (etas, steps, gains))
-        return Local(step, H if isinstance(H, Geometric) else number), Linear(*self.server(), gain)
+        first = [x[0] if x.ndim > 1 else x[0].item() for x in (etas, steps, gains)]
+        stages: list[Stage | None] = [
+            Shared(H) if isinstance(H, Geometric) else None,
+            Local(first[0], H if shared else first[1]),
+            Private(upload_noise) if upload_noise else None,
+            Shared(Sample(m, agents)) if m < agents else None,
+            Linear(*self.server(), first[2]),
+        ]
+        return tuple(stage for stage in stages if stage is not None)
 
     def of_agents(self, eta: Floats, received: Lengths, thin: int, agents: int) -> tuple[Floats, Lengths, Floats]:
         """Step sizes, observations and gains of rounds, checked: (T,), or (T, N) where agents differ.

@@ -1,4 +1,7 @@
-"""What a round is made of: local steps, of which the length may be random, and what server and agents make of them."""
+"""What a round is made of: a method declares its stages, engines run them, theory computes on them.
+
+`Algorithm.stages` lists them in the order in which they are drawn or run; none of them knows the name of its method.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,21 @@ class Geometric:
         return np.asarray(1 + tails)
 
 
+@dataclass(frozen=True)
+class Sample:
+    """The law of who takes part: so many `participants` of all `agents`, drawn without replacement."""
+
+    participants: int
+    agents: int
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What is drawn once in a round and seen by all: its length, or who takes part."""
+
+    law: Geometric | Sample
+
+
 @dataclass(frozen=True, eq=False)
 class Local(ReadOnly):
     """Local steps of each agent alone from theta on, theta_hat <- theta_hat - step_size (A(z) theta_hat - b(z) - xi_c).
@@ -44,6 +62,13 @@ class Local(ReadOnly):
 
     step_size: float | Floats
     steps: int | Lengths | Geometric
+
+
+@dataclass(frozen=True)
+class Private:
+    """What each agent adds alone to what it uploads: independent noise of this standard deviation per coordinate."""
+
+    deviation: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,3 +98,6 @@ class Linear(ReadOnly):
         object.__setattr__(self, "server", tuple(map(tuple, server.tolist())))
         object.__setattr__(self, "change", tuple(change.tolist()))
         super().__post_init__()
+
+
+Stage = Shared | Local | Private | Linear

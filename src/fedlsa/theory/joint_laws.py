@@ -59,7 +59,7 @@ def joint(algorithm: Algorithm, agents: int) -> bool:
 
 def corrected(a: Algorithm, agents: int) -> bool:
     """Whether agents keep control variates, or more: of exchanges. agents : N"""
-    return declared(a) or bool(np.any(a.in_round(0).stages(1.0, agents)[1].gain))
+    return declared(a) or any(np.any(getattr(stage, "gain", 0.0)) for stage in a.in_round(0).stages(1.0, agents))
 
 
 def rounds_at(a: Algorithm, agents: Groups, upload_noise: float = 0.0) -> Callable[[int], ExchangeRound]:

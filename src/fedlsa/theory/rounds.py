@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..algorithms import Algorithm
-from ..algorithms.stages import Geometric
+from ..algorithms.stages import Geometric, Linear, Local, Private, Sample, Shared
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
@@ -108,11 +108,18 @@ class GroupStages:
     def of(a: Algorithm, groups: Groups, eta: float, upload_noise: float = 0.0) -> GroupStages:
         """Of a method at a step size."""
         N, agent = groups.moments.n_agents, groups.agent
-        local, linear = a.stages(eta, N)
-        etas, gain = (np.broadcast_to(np.asarray(x, np.float64), N)[agent] for x in (local.step_size, linear.gain))
+        stages = a.stages(eta, N, upload_noise)
+        found = {type(stage): stage for stage in stages if not isinstance(stage, Shared)}
+        local, linear = found[Local], found[Linear]
+        assert isinstance(local, Local)
+        assert isinstance(linear, Linear)
+        private = found.get(Private, Private(0.0))
+        assert isinstance(private, Private)
+        drawn = [s.law.participants for s in stages if isinstance(s, Shared) and isinstance(s.law, Sample)]
+        each = (np.broadcast_to(np.asarray(x, np.float64), N)[agent] for x in (local.step_size, linear.gain))
         steps = local.steps if isinstance(local.steps, Geometric) else np.broadcast_to(local.steps, N)[agent]
-        server, change = np.array(linear.server), np.array(linear.change)
-        return GroupStages(etas, steps, gain, server, change, a.taking_part(N), upload_noise)
+        (etas, gain), server, change = each, np.array(linear.server), np.array(linear.change)
+        return GroupStages(etas, steps, gain, server, change, [*drawn, N][0], private.deviation)
 
     @property
     def controlled(self) -> bool:
