@@ -1,22 +1,16 @@
 """Where the error of an answer comes from, and which site it comes from, in standard errors of the estimate.
 
-The protocol's answer, off the data's solution, is what is left of the start, drift (FedLSA's limit bias) and the noise
-of the run's draws; the data's solution is off the truth because data are finite. All is in the run's coordinates.
-
 With Sigma the covariance of the estimate, a difference delta of d coefficients has the length
 
     sqrt(delta^T Sigma^-1 delta / d),
 
-the same in every unit of every column, and under every linear change of coordinates: 1 for a difference as large as
-the estimate's own error. No single coefficient is off by more than sqrt(d) lengths, in its own standard errors.
+the same under every linear change of coordinates: 1 for a difference as large as the estimate's own error. No single
+coefficient is off by more than sqrt(d) lengths, in its own standard errors.
 
-Replicas are what the estimate would have been on other data: reweighted normal equations, in one pass.
-
-Replica b gives every unit (a row, a block of consecutive rows, a cluster) a weight V_b of 0 or 2 by a fair coin: mean
-one, variance one. Dropping and doubling is resampling; of the weights with these two moments the coin has the smallest
-fourth, and its replicas spread as the jackknife does (HC3, CR3), where those of exponential weights, or of rows drawn
-with replacement, spread less. The answer of a replica solves the reweighted system, with the observations A(z) = u v^T
-+ ridge and b(z) = y u of row weight w,
+Replicas are what the estimate would have been on other data. Replica b gives every unit (a row, a block of consecutive
+rows, a cluster) a weight V_b of 0 or 2 by a fair coin: of the weights with mean and variance one it has the smallest
+fourth moment, and its replicas spread as the jackknife does (HC3, CR3). The answer of a replica solves, with the
+observations A(z) = u v^T + ridge and b(z) = y u of row weight w,
 
     sum_c W_c / mass_bc sum_z V_b(z) w A(z) theta_b = sum_c W_c / mass_bc sum_z V_b(z) w b(z).
 

@@ -92,8 +92,8 @@ def fit(
 ) -> Fit:
     """Estimate one linear model or value function from the data of all sites, with an error bar.
 
-    The estimate is the data's own solution, which this machine can find, for it has all the data. Beside it stands
-    what sites would get that only exchange parameters: a run of the method, planned and simulated, with its error.
+    The estimate is the data's own solution. Beside it stands what sites would get that only exchange parameters: a run
+    of the method, planned and simulated, with its error.
 
     sites : a list with an entry per site, each a path to a Parquet or CSV file, a table (pandas, polars, Arrow or
         another that narwhals knows, or a mapping of columns), a log of fl.problems.rollout or a tuple of arrays; a
@@ -101,9 +101,8 @@ def fit(
         set or a Dask data frame, of a regression: its rows stay where they are, and partitions send sums
     task : fl.Regression(target=...) or fl.Value(discount=...)
     epsilon : root mean squared distance, in the run's coordinates, of the run's end from the data's own solution. By
-        default so small that no combination of coefficients is off by more than a tenth of its standard error:
-        delta^T Sigma^-1 delta <= 0.01 with the estimate's covariance Sigma. step_size, local_steps and rounds follow
-        as a run of `fedlsa network` has them; they can be given instead
+        default so small that no combination of coefficients is off by more than a tenth of its standard error.
+        step_size, local_steps and rounds follow; they can be given instead
     site : the column that says which site a row is of. Sites are named by its values and stand in their order; it is
         no feature unless it is named as one
     decimal : the decimal mark of CSV files, "." or ",": then the other stands between thousands. By default as the
@@ -121,14 +120,13 @@ def fit(
     resample : what varies in them: "pairs" (rows), "block" (consecutive rows) or "cluster". By default clusters where
         there are any, blocks where rows are correlated, else pairs
     method : of the run, by its name or class; max_samples : observations of each site that the plan may use
-    share_moments : whether the policies of sites let their averages of products leave (share_moments in policy.toml),
-        by which fl.plan chooses the fewest communications; False: the plan follows from three numbers of each site, and
-        the run stops by itself. By default False, but where that allows no run, or none that is quick here
+    share_moments : whether the policies of sites let their averages of products leave, by which fl.plan chooses the
+        fewest communications; False: the plan follows from three numbers of each site, and the run stops by itself. By
+        default False, but where that allows no run, or none that is quick here
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
         (A_c and b_c, no noise), or "auto": rows where a run on them is planned and done in two seconds: at most 3
         coefficients, 10 sites, 10,000 rows that fit three times into memory, and 1e8 steps in all; else means
-    plan : plan and simulate the run; where that is not possible, and no run was asked for, a warning says so, and the
-        estimate comes without one. False: the estimate and its error bars alone
+    plan : plan and simulate the run, if possible; False: the estimate and its error bars alone
     baselines : compare with the one-shot system, with the average of the sites' own solutions and, for a value
         function, with Monte Carlo
     seed : of the run's draws and of the bootstrap's weights; memory : bytes of rows to keep

@@ -134,23 +134,19 @@ class Fit(Displayed, ReadOnly):
     covariance_kind : in words, such as "HC3" or "CR3, 40 clusters"
     degrees_of_freedom : of the covariance, for t quantiles; few where rows are correlated in time
     skewness : (d,) of the error of each coefficient of a value function, as blocks of its logs show it, from -1 to 1;
-        (1,), 0 for a regression. t quantiles of skew ones have fewer degrees of freedom: `degrees_of`
+        (1,), 0 for a regression (`degrees_of`)
     residual_variance : of one observation of weight 1 about the model: weighted squares of residuals over n - d, as
-        statsmodels' `scale`, with weights that add up to those of the rows; NaN for a value function
+        statsmodels' `scale`; NaN for a value function
     r_squared : the share of the target's variance that a regression explains, about 0 where its columns have no
         constant; NaN for a value function
-    levels : of each category of a formula, agreed by all sites
-    notes : the warnings that were given
+    levels : of each category of a formula, agreed by all sites; notes : the warnings that were given
     log_likelihood : of a regression with normal errors, as statsmodels' llf; NaN with a ridge, with sites that count
         the same whatever their rows, and for a value function
-    constant : (d,) with which columns add up to 1 in every row, as those of all levels of a category do; None where
-        none do, or there is an intercept
-    own_effects : where sites have intercepts of their own, these by the sites' names. Each stays at its site; here all
-        are on one machine. A file holds them where save(own=True) says so, and what it holds beside does not tell them
+    constant : (d,) with which columns add up to 1 in every row; None where none do, or there is an intercept
+    own_effects : intercepts of the sites' own by their names; a file holds them where save(own=True) says so
     own_errors : by the same names, (1 + 2 d,): the variance of a site's mean target about the model, the means of its
-        columns, and the covariance of that mean with theta. They are saved as own_effects are
-    resid, fittedvalues : (n,) of a regression's rows in their order; None where these were not kept, and in a fit that
-        was loaded, for a file does not hold them
+        columns, and the covariance of that mean with theta
+    resid, fittedvalues : (n,) of a regression's rows in their order; None where these were not kept, and in a file
 
     >>> x = np.arange(12.0).reshape(12, 1)
     >>> fit = fl.fit([(x, 2 * x[:, 0] + np.cos(x[:, 0]))], fl.Regression("y"), local="means")

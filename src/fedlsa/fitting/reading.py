@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,6 +42,7 @@ MANY_ROWS = 2**16  # of a table in memory: then it is read in parts, one for eac
 JOINED = 2**13  # rows: pieces of small tables are put together until they have as many
 LEAVE_OUT = "; missing='drop' (--missing drop) leaves such rows out"
 ScoresAt = tuple[SharedSolution, Systems, Floats]  # the solution of all sites, their systems and weights
+FirstPass = tuple[SiteSums, bool, list[LogFacts]]
 T = TypeVar("T")
 
 
@@ -210,12 +212,13 @@ def read(
     passes = [one for one in found if one is not None]
     if len(passes) < len(groups):
         raise SiteDataError(missing.text(LEAVE_OUT if isinstance(task, Regression) else ""))
-    if all(one.integers for one in passes):
+    each, integers, by_group = zip(*passes, strict=True)
+    if all(integers):
         raise integers_error(names[0], columns.state[0])
-    kept, logs = room[0] >= 0, [log for one in passes for log in one.logs]
+    kept, logs = room[0] >= 0, list(chain.from_iterable(by_group))
     for group in groups if not kept else ():
         group.kept.clear()
-    sums = SiteSums.joined([one.sums for one in passes], columns.row_weights)
+    sums = SiteSums.joined(each, columns.row_weights)
     return pooled(PooledData, task, weight, columns, sums, missing, groups=groups, kept=kept, logs=logs)
 
 
@@ -237,17 +240,9 @@ def pooled(
     return data, weights, sums.systems(scale, data.penalty)
 
 
-@dataclass(frozen=True, eq=False)
-class FirstPass:
-    """What one pass over rows gives; integers : whether states seem to be numbers of states; logs : of each site."""
-
-    sums: SiteSums
-    integers: bool
-    logs: Sequence[LogFacts]
-
-
 def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Columns, names: Sequence[str]) -> FirstPass:
-    """The sums of rows as `read_observations` gives them, in the original coordinates; names : of the sites."""
+    """The sums of rows as `read_observations` gives them, in the original coordinates, whether their states seem to be
+    numbers of states, and what each site's log says; names : of the sites"""
     sums, integers, logs = SiteSums(names), True, dict[int, LogFacts]()
     with np.errstate(over="ignore", invalid="ignore"):  # `check` says it in words
         for x, p in rows:
@@ -256,7 +251,7 @@ def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Column
             for c, log in zip(p.sites.tolist(), p.logs, strict=False):
                 logs[c] = logs[c] + log if c in logs else log
     sums.check()
-    return FirstPass(sums, integers, [logs[c] for c in sorted(logs)])
+    return sums, integers, [logs[c] for c in sorted(logs)]
 
 
 def read_scaled(table: DataTable, task: Task, columns: Columns, scale: FeatureScale) -> Iterator[Piece]:
@@ -264,7 +259,7 @@ def read_scaled(table: DataTable, task: Task, columns: Columns, scale: FeatureSc
     with intercepts of their own take from their rows."""
     centres = None
     if task.own is not None:
-        centres = first_pass(read_observations(table, task, columns), task, columns, table.sites).sums
+        centres, *_ = first_pass(read_observations(table, task, columns), task, columns, table.sites)
     for _, piece in read_observations(table, task, columns):
         yield (piece if centres is None else centres.centre(piece, 0)).scaled(scale)
 

@@ -8,23 +8,20 @@ A_c, and s_c, the trace of its noise. The coordinator learns sums of them (proto
     a = sum_c w_c l_c        at most the smallest eigenvalue of the symmetric part of A = sum_c w_c A_c,
     L >= max_c L_c,          sigma^2 = sum_c w_c^2 s_c  (sites draw independently).
 
-Progress. A round moves theta by about eta H A (theta - theta_star), at a rate of at least 1 - exp(-eta H a) in the
-slowest direction. In a direction where A_c has eigenvalue l, a round also teaches xi_c the fraction (1 - e^-x) / x of
-what it lacks, x = eta H l: about 1 while x <= 1, and 1 / x beyond. So rounds should be long for theta, short for xi,
-and the slower of the rates eta H a and 1 / (eta H L) is largest for
+Progress. A round moves theta by about eta H A (theta - theta_star), at a rate of at least 1 - exp(-eta H a), and
+teaches xi_c the fraction (1 - e^-x) / x of what it lacks, x = eta H l where A_c has eigenvalue l. So rounds should be
+long for theta, short for xi, and the slower of the rates eta H a and 1 / (eta H L) is largest for
 
     eta H = 1 / sqrt(a L),   which gives   r = (1 - exp(-sqrt(a / L))) / 3 per round,
 
-a third of it for safety, since the two are coupled and Scaffnew's rounds are uneven. Where some l_c <= 0, a site drifts
-away by itself in some direction: then eta H = 1 / L. Scaffnew communicates with probability 1 / H.
+a third of it for safety. Where some l_c <= 0, a site drifts away by itself in some direction: then eta H = 1 / L.
+Scaffnew communicates with probability 1 / H.
 
 Noise. Single steps are stable for eta E[A(z)^T A(z)] <= a / 2; sites report L_c so that E[A(z)^T A(z)] is at most
 4 (d + 2) L^2 (`Scalars`). The error that noise sustains is at most about eta sigma^2 / (2 a). It shall be
 r epsilon^2 / 4: small enough that movements, too, fall below the threshold of the stop rule. Hence
 
     eta = min(a / (8 (d + 2) L^2), r a epsilon^2 / (2 sigma^2)).
-
-A small step size costs local steps, H = 1 / (eta sqrt(a L)), which are cheap, and no rounds, which are not.
 
 Stop. ||theta_star|| is not known from scalars, so the run ends by what the server sees: an error e moves theta by at
 least r e in a round, so once the root mean square of the last three movements is at most r epsilon, the error is at

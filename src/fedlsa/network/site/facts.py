@@ -88,10 +88,11 @@ def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: i
     columns = site_columns(site, task, design)
     coded = columns if design is not None else replace(columns, levels=_with_bases(task, columns.levels))
     counts, missing = _Rarity(key), MissingRows(site.sites)
-    found = first_pass(counts.watch(read_observations(site, task, coded, missing)), task, coded, site.sites)
-    if found.integers:
+    watched = counts.watch(read_observations(site, task, coded, missing))
+    found, integers, _ = first_pass(watched, task, coded, site.sites)
+    if integers:
         raise integers_error(site.name, columns.state[0])
-    sums = found.sums if task.own is None else found.sums.within()
+    sums = found if task.own is None else found.within()
     summary = sums.summary()
     system = sums.systems(original_scale(len(summary.mean) - 1, shared_intercept(task)), 0.0)
     names = coefficient_names(task, coded)
@@ -103,7 +104,7 @@ def view(site: DataTable, task: Task, design: AgreedDesign | None = None, key: i
         leverage = row_sizes(lambda: (piece for _, piece in read_observations(site, task, coded))).leverage
     facts = TableFacts(summary.n, columns.all, rarest, levels, leverage)
     rows, dropped = np.sort(np.concatenate(counts.rows)), int(missing.incomplete[0])
-    digest, means = f"{counts.checksum:016x}", found.sums.mean[0]
+    digest, means = f"{counts.checksum:016x}", found.mean[0]
     return TableView(columns, names, summary, system, means, facts, digest, rows, dropped)
 
 
