@@ -1,5 +1,8 @@
 """The options of a run are checked together, before anybody is asked."""
 
+import json
+from dataclasses import asdict
+
 import pytest
 
 from fedlsa.errors import ArgumentError, FedLSAError
@@ -9,7 +12,7 @@ from fedlsa.network.protocol.run_settings import StartOptions
 def test_options_of_a_run_are_checked_together():
     hand = {"step_size": 0.1, "local_steps": 10, "rounds": 5}
     options = StartOptions(**hand, clip=1, noise=0.5, quantise=8, trim=1, name="trial-1", participation=0.5)
-    assert StartOptions.from_text(options.text()) == options
+    assert StartOptions.from_entries(json.loads(json.dumps(asdict(options)))) == options
     assert (options.taking_part(7), options.least(7)) == (4, 3)
     assert StartOptions(epsilon=0.1).least(5) == 5  # exact masked sums are over one group of sites
     assert StartOptions(epsilon=0.1, min_sites=3).least(5) == 3

@@ -74,7 +74,7 @@ class RunFolder:
         return str(self.read("token"))
 
     def options(self) -> StartOptions:
-        return StartOptions.from_text((self.folder / "options.json").read_text(encoding="utf-8"))
+        return StartOptions.from_entries(self.read("options.json"))
 
     def note(self, event: str, **content: Any) -> None:
         """Add to the events, and where it counts to the network's audit log: both or none.

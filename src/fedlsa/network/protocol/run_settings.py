@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -154,19 +153,15 @@ class StartOptions(Checked):
     def coding(self) -> Coding:
         return Coding(self.clip, self.noise, self.unit, self.row_clip, self.quantise)
 
-    def text(self) -> str:
-        """JSON, for a file."""
-        return json.dumps(asdict(self), indent=2)
-
     @classmethod
-    def from_text(cls, text: str) -> Self:
-        """What `text` wrote."""
+    def from_entries(cls, entries: dict[str, Any]) -> Self:
+        """What a file says."""
         try:
-            return cls(**json.loads(text))
-        except (TypeError, json.JSONDecodeError) as error:
+            return cls(**entries)
+        except TypeError as error:
             if isinstance(error, ArgumentTypeError):
                 raise
-            raise NetworkError(f"these are not the options of a run of this version: {checks.show(text)}") from None
+            raise NetworkError(f"these are not the options of a run of this version: {checks.show(entries)}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
