@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
 ESTIMATE_COLOUR, SITE_COLOUR = theme.METHODS["SCAFFLSA"], theme.OTHERS[1]
@@ -53,10 +52,7 @@ def coefficients(
     if ax is not None:
         several = given_axes(ax, (1, 3))
         _draw_panels(several, fit, level, legend)
-        several[0].set_label(about)
-        if legend:
-            several[0].legend()
-        return ax
+        return _finish(ax, several[0], legend, about)
     d = len(fit.names)
     height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= MAX_NAMED else 6.8 / d))
     with theme.new_figure(WIDTH) as (width, _, em):
@@ -68,16 +64,17 @@ def coefficients(
         grid = right.add_gridspec(len(heights), 1, height_ratios=heights)
         main, *others = left.subplots(), *(right.add_subplot(grid[k]) for k in range(len(parts) + 1))
         _draw_panels([main, *others], fit, level, legend)
-        _finish(figure, main, legend, about)
-    return figure
+        return _finish(figure, main, legend, about)
 
 
-def _finish(figure: Figure, axes: Axes, legend: bool, about: str) -> None:
-    """The legend of these axes above the figure, and what the figure shows, for its file."""
+def _finish(drawn: Drawn, axes: Axes, legend: bool, about: str) -> Drawn:
+    """The legend, in axes that were given or above a figure of our own, and what is shown, for its file."""
+    own = isinstance(drawn, theme.matplotlib().figure.Figure)
+    (drawn if own else axes).set_label(about)
     if legend:
-        entries = axes.get_legend_handles_labels()
-        figure.legend(*entries, loc="outside upper left", ncols=3, columnspacing=1.3, handletextpad=0.4)
-    figure.set_label(about)
+        above = {"loc": "outside upper left", "ncols": 3, "columnspacing": 1.3, "handletextpad": 0.4}
+        drawn.legend(*axes.get_legend_handles_labels(), **above) if own else axes.legend()
+    return drawn
 
 
 def _arrows(axes: Axes, limits: tuple[float, float], beyond: Sequence[ArrayLike], colour: str, size: float) -> None:
@@ -237,18 +234,14 @@ def forest(
     if ax is not None:
         (axes,) = given_axes(ax, (1,), title)
         _draw_forest(axes, rows, title)
-        axes.set_label(about)
-        if legend:
-            axes.legend()
-        return ax
+        return _finish(ax, axes, legend, about)
     N = len(rows.names)
     each = 0.25 if N <= WITH_NUMBERS else 0.17 if N <= MAX_NAMED_SITES else 8.0 / N
     with theme.new_figure(WIDTH) as (width, _, em):
         figure = theme.matplotlib().figure.Figure(figsize=(width, em * (1.5 + each * (N + 1.5))), layout="constrained")
         axes = figure.subplots()
         _draw_forest(axes, rows, title)
-        _finish(figure, axes, legend, about)
-    return figure
+        return _finish(figure, axes, legend, about)
 
 
 class ForestRows:

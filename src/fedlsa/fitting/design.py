@@ -1,11 +1,9 @@
 """From a block of a site to the rows that coefficients are multiplied with: columns, or what a formula makes of them.
 
-The levels of categories are agreed by all sites before: each gives the levels that it has, never a row. Then every site
-codes them alike, whatever it lacks. formulaic says which columns a term has and how a contrast codes its levels; each
-term is then a table, with a row for each combination of its levels, times the numbers of the term.
-
-Levels are text, numbers, or true and false; whole numbers are integers, whatever a file makes of them. A column is a
-category by itself where it holds text, or true and false, or has a categorical type; numbers are one in C(column).
+The levels of categories are agreed by all sites before, so that all code them alike. formulaic says which columns a
+term has and how a contrast codes its levels; each term is then a table, with a row for each combination of its levels,
+times the numbers of the term. A column is a category by itself where it holds text, or true and false, or has a
+categorical type; numbers are one in C(column).
 """
 
 from __future__ import annotations

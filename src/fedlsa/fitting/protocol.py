@@ -157,9 +157,8 @@ def site_numbers(problem: Problem, rows: bool) -> tuple[PlanNumbers, list[StepLi
     for c, span in enumerate(problem.spans()):
         u, y = z.rows[z.left[span]], z.y[span]
         piece = Piece(u, u if z.right is z.left else z.rows[z.right[span]], y)
-        w = np.column_stack([piece.v, -y])
-        W = (w * np.einsum("nd,nd->n", u, u)[:, None]).T @ w / len(y)
-        noise.append(run_plan.noise_form(W, A[c] - z.ridge * np.eye(problem.dim), b[c]))
+        W, bare = run_plan.noise_products(piece) / len(y), A[c] - z.ridge * np.eye(problem.dim)
+        noise.append(run_plan.noise_form(W, bare, b[c]))
         limits.append(run_plan.row_sizes(lambda piece=piece: [piece]).step_limits(True))  # type: ignore[misc]
     return PlanNumbers.of(problem.weights, Scalars.of(A, b, np.stack(noise))), limits
 

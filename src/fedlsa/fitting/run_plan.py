@@ -176,11 +176,15 @@ class Scalars(NamedTuple):
         return cls(values[:, 0], np.maximum(values[:, -1], uneven), most)
 
 
-def noise_form(W: Floats, A: Floats, b: Floats) -> Floats:
-    """Q : (d + 1, d + 1) with Tr Cov(A(z) theta - b(z)) = h^T Q h, h = (theta, 1).
+def noise_products(p: Piece) -> Floats:
+    """The sum of |u|^2 w w^T : (d + 1, d + 1) over rows (A(z), -b(z)) = u w^T."""
+    w = np.column_stack([p.v, -p.y])
+    return np.asarray((w * np.einsum("nd,nd->n", p.u, p.u)[:, None]).T @ w, np.float64)
 
-    W : E[|u|^2 w w^T] of B(z) = (A(z), -b(z)) = u w^T; A, b : means, without the ridge, which is no noise
-    """
+
+def noise_form(W: Floats, A: Floats, b: Floats) -> Floats:
+    """Q : (d + 1, d + 1) with Tr Cov(A(z) theta - b(z)) = h^T Q h, h = (theta, 1); W : the mean of `noise_products`,
+    A, b : of the rows, without the ridge, which is no noise"""
     mean = np.column_stack([A, -b])
     return W - mean.T @ mean
 

@@ -90,14 +90,12 @@ class Regression(Checked, ReadOnly):
     target : the column to be explained, or a formula such as "log(wage) ~ educ * exper + C(region)"
     columns : that explain it, by default all others
     intercept : a constant term; a formula says so itself (- 1)
-    standardise : run on features and target of mean 0 and variance 1, which sites compute from sums and counts;
-        coefficients are reported on the original scale
+    standardise : run on features and target of mean 0 and variance 1; coefficients are on the original scale
     ridge : of the coefficients of the standardised features, or of the features as they are; never of the intercept
     row_weights : column of weights w of at least 0, in inverse proportion to the noise's variance, as in WLS
     offset : column that is taken from the target before the fit, and added to what is predicted
     missing : "error" where a row lacks a value that is needed, or "drop" such rows and count them
-    own : "intercept" where each site has an intercept of its own, which stays there (site fixed effects). Coefficients
-        are then those within sites, of least squares with a dummy for every site
+    own : "intercept" where each site has an intercept of its own, which stays there (site fixed effects)
 
     >>> fl.Regression("y", columns=["age", "dose"], ridge=0.1).columns
     ('age', 'dose')
@@ -152,10 +150,8 @@ class Regression(Checked, ReadOnly):
 
     @property
     def scaled(self) -> bool:
-        """Whether the run has coordinates of its own, which need sums of the sites' columns.
-
-        With an intercept a ridge needs centred columns: there the intercept is 0, and a penalty on it changes nothing.
-        """
+        """Whether the run has coordinates of its own, from sums of the sites' columns; a ridge needs centred ones, for
+        there the intercept is 0, and a penalty on it changes nothing."""
         return self.standardise or (self.ridge > 0 and shared_intercept(self))
 
 
@@ -216,7 +212,7 @@ class Value(Checked, ReadOnly):
 
     @property
     def scaled(self) -> bool:
-        """Whether the run has coordinates of its own, which need sums of the sites' columns."""
+        """Whether the run has coordinates of its own."""
         return self.standardise
 
 

@@ -28,7 +28,7 @@ from ...fitting.formulas import kind_of, parse_formula
 from ...fitting.reading import first_pass, read_scaled
 from ...fitting.rows import Columns, FeatureScale, Piece, feature_count, integers_error, read_observations
 from ...fitting.rows import coefficient_names as fitted_names
-from ...fitting.run_plan import RowSizes, Scalars, noise_form, row_sizes
+from ...fitting.run_plan import RowSizes, Scalars, noise_form, noise_products, row_sizes
 from ...fitting.sums import Summary, Systems, null_space, original_scale
 from ...fitting.tables import DataTable, MissingRows, listed
 from ...fitting.tasks import Regression, Task, shared_intercept
@@ -179,8 +179,7 @@ def _moments(pieces: Iterable[Piece], names: Sequence[str], d: int) -> tuple[Sys
     W = np.zeros((d + 1, d + 1))
 
     def weigh(p: Piece) -> Piece:
-        w = np.column_stack([p.v, -p.y])
-        W[:] += (w * np.einsum("nd,nd->n", p.u, p.u)[:, None]).T @ w
+        W[:] += noise_products(p)
         return p
 
     means = Systems.of(map(weigh, pieces), names, 0.0)

@@ -1,12 +1,11 @@
 """The site's ledger: what was asked, what left, what it cost in privacy. Nothing leaves the site without an entry.
 
-It is the hash chain of the site's folder (network/store.py). Its totals are kept in a second place outside that folder,
-and every answer carries a receipt with them, signed by the site, that the coordinator keeps and gives back when a run
-begins. Where the chain is behind its copy or a receipt, it has been lost or restored from a backup: then the larger
-totals count from there on, the runs of before are closed, and the fact is an entry of its own.
+It is the hash chain of the site's folder (network/store.py). Its totals are kept in a copy outside that folder, and in
+signed receipts that the coordinator gives back when a run begins. Where the chain is behind them, it has been lost or
+restored: then the larger totals count, the runs of before are closed, and the fact is an entry of its own.
 
-The ledger also keeps masks safe. A mask is a function of the order (its label), so two different answers to one order
-would betray their difference: what was answered to a label is remembered, and only the same answer leaves again.
+A mask is a function of the order (its label), so two different answers to one order would betray their difference: what
+was answered to a label is remembered, and only the same answer leaves again.
 """
 
 from __future__ import annotations

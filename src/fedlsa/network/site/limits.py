@@ -2,12 +2,11 @@
 
 Limits that depend on single rows are rounded to powers of two first, so that refusals do not tell what they are.
 
-Why these bounds. An answer is a sum over rows, sum_k u_k (v_k . theta - y_k), that the coordinator steers with theta,
-the step size and the coordinates. With few rows behind it, a step size so large that the last row drawn decides the
-direction, or a row that is alone in some direction, one row could be read from it. So eta |u| |v| is small for every
-row, and how much a row stands out is measured by its leverage w^T (sum_k w_k w_k^T)^-1 w, w = (v, y): the largest
-share that it can have in a sum over the table, for any theta, in any coordinates. It is at most `largest_row_share`;
-and so many rows are drawn that `least_local_steps` of them lie in the direction of each.
+Why these bounds. An answer is a sum over rows, sum_k u_k (v_k . theta - y_k), that the coordinator steers. With few
+rows behind it, a large step size, or a row that is alone in some direction, one row could be read from it. So
+eta |u| |v| is small for every row, and its leverage w^T (sum_k w_k w_k^T)^-1 w, w = (v, y), the largest share that it
+can have in a sum over the table, is at most `largest_row_share`; and so many rows are drawn that `least_local_steps` of
+them lie in the direction of each.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing i
 @dataclass(frozen=True)
 class TableFacts:
     """What the policy asks of the table. columns : those that are used; rarest : column with the fewest rows of
-    another value than its most common one, and their number (columns that never vary do not count); levels : of each
-    category how many it has, and the rows of the one that has the fewest; leverage : of the rows, where a formula
-    calculates columns and could set some apart, else 0."""
+    another value than its most common one, and their number; levels : of each category how many, and the fewest rows of
+    one; leverage : of the rows, where a formula calculates columns and could set some apart, else 0."""
 
     rows: int
     columns: tuple[str, ...]
@@ -154,11 +152,8 @@ def check_same_weights(own: str, members: Sequence[str], weights: Floats, first:
 
 
 def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: Task) -> None:
-    """Refuse coordinates in which this site's own columns (summary : with the target last) lie far out.
-
-    Spreads that a coordinator pools over N sites of equal weight are at least 1 / sqrt(N) of each site's deviation,
-    and centres at most sqrt(N) spreads away: 10 holds for a hundred sites.
-    """
+    """Refuse coordinates in which this site's own columns (own : with the target last) lie far out: those pooled over N
+    sites of equal weight lie within sqrt(N) spreads."""
     k = len(scale.centre)
     if not task.scaled:
         if not scale.trivial:
