@@ -124,6 +124,16 @@ PROBLEMS = {
 }
 
 
+def draw_nothing(agent, uniforms, u, v):
+    u[0] = v[0] = 1.0
+    return np.nan
+
+
+def test_draws_that_are_no_numbers_fail():
+    p = fl.problems.stream([[[1.0]]], [[0.5]], draw_nothing, 1)
+    assert "Found nan" in fl.check_problem(p, only=["draws"]).failed["draws"]
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_wrong_problem_fails(name):
     report = fl.check_problem(PROBLEMS[name](), only=[name])

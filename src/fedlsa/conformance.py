@@ -226,7 +226,7 @@ class Checks:
             z = x[:, :d, None] * np.insert(x[:, d : 2 * d], d, -x[:, 2 * d], axis=1)[:, None]  # A(z), then b(z)
             off = np.abs(z.mean(0) - np.column_stack([p.A_bar[c], p.b_bar[c]]))
             error = np.maximum(z.std(0) / math.sqrt(DRAWS), 1e-12 * max(np.abs(z).max(), 1e-100))
-            worst = max(worst, float((off / error).max()))
+            worst = float(np.maximum(worst, (off / error).max()))  # NaN stays NaN
         check_draws(p.observations)
         return worst
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.algorithms import METHODS, method, method_class
+from fedlsa.algorithms import FAMILY, method, method_class
 from fedlsa.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 
 RING = fl.problems.ring(agents=4)
@@ -100,4 +100,23 @@ def test_a_plan_refuses_options_that_it_does_not_know():
 
 
 def test_every_method_of_the_registry_goes_by_its_name():
-    assert {name: method_class("method", name.upper()) for name in METHODS} == METHODS
+    assert {name: method_class("method", name.upper()) for name in FAMILY} == FAMILY
+    assert fl.plan(RING, 0.5, method="fedprox").rounds == fl.plan(RING, 0.5, method=fl.FedProx).rounds
+    with pytest.raises(UnknownNameError, match=r"method must be one of 'fedlsa', .*'unequalwork'; got 'adam'"):
+        fl.plan(RING, 0.5, method="adam")
+
+
+@dataclass(frozen=True, repr=False)
+class Endless(fl.Algorithm):
+    """Does not say how long its rounds are."""
+
+    supports = frozenset({"theory", "plan"})
+
+    def gain(self, eta, updates):
+        return 0 * eta
+
+
+@pytest.mark.parametrize("door", ["simulate", "exact", "plan"])
+def test_a_method_that_does_not_say_how_long_its_rounds_are_is_refused_by_name(door):
+    with pytest.raises(ArgumentError, match="algorithm must say by `length` how long its rounds are; got Endless"):
+        DOORS[door](Endless if door == "plan" else Endless(0.1))

@@ -59,9 +59,9 @@ def method_class(argument: str, given: Any, what: str = "") -> type[Algorithm]:
 
     argument : what errors call it; what : that the method must support, as in `supporting`; nothing by default
     """
-    names = supporting(what) if what else METHODS
     if isinstance(given, str):
-        return METHODS[checks.choice(argument, given.lower() if given.lower() in names else given, names)]
+        names = {name: kind for name, kind in FAMILY.items() if not what or what in kind.supports}
+        return FAMILY[checks.choice(argument, given.lower() if given.lower() in names else given, names)]
     kind = given if isclass(given) else type(given)
     if not issubclass(kind, Algorithm) or isabstract(kind):
         rule = "a method such as fl.SCAFFLSA(...), its class, or its name"
@@ -82,7 +82,7 @@ def method(argument: str, given: Any, what: str = "") -> Algorithm:
         return given
     missing = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
     if missing:
-        example = f"fl.{kind.__name__}" if METHODS.get(kind.name) is kind else kind.__name__
+        example = f"fl.{kind.__name__}" if FAMILY.get(kind.name) is kind else kind.__name__
         rule = f"{argument} must have its settings, {example}({', '.join(f'{name}=...' for name in missing)})"
         raise ArgumentTypeError(f"{rule}; got {checks.show(given)}")
     return kind()

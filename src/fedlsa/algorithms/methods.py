@@ -136,7 +136,7 @@ class Algorithm(Checked, ABC):
     def round_steps(self) -> int | Geometric:
         """The local steps of a round where every observation makes one, or the law of their number."""
         if not self.length:
-            raise NotImplementedError(f"{type(self).__name__} does not say how long its rounds are")
+            raise ArgumentError(f"algorithm must say by `length` how long its rounds are; got {type(self).__name__}")
         given = getattr(self, self.length)
         if self.grows:
             raise ArgumentError(f"{self.length} must be the same in all rounds; got {given}")
@@ -267,7 +267,7 @@ class Algorithm(Checked, ABC):
     def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
         """The method whose rounds have so many local steps, in the mean where their lengths are random."""
         if not cls.length:
-            raise NotImplementedError(f"{cls.__name__} does not say how its rounds follow from local_steps")
+            raise ArgumentError(f"algorithm must say by `length` how long its rounds are; got {cls.__name__}")
         options[cls.length] = 1 / local_steps if cls.random_lengths else local_steps
         return cls(step_size, **options)
 

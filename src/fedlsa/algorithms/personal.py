@@ -15,8 +15,9 @@ from .methods import ExchangeMethod
 class Personal(ExchangeMethod):
     """Partial personalisation (FedPer, Arivazhagan et al., 2019): some coordinates are shared, the others stay.
 
-    Site intercepts and personal heads: o, the own coordinates, are never sent; theta is 0 there.
-    Fixed point with control variates: theta_s and each agent's theta_c,o solve one joint system,
+    Site intercepts and personal heads: o, the own coordinates, are never sent; theta is 0 there. Errors, and plans, are
+    of the distance from theta_star, to which it does not tend. Fixed point with control variates: theta_s and each
+    agent's theta_c,o solve one joint system,
 
         sum_c w_c (A_bar_c (theta_s, theta_c,o) - b_bar_c)_s = 0,   (A_bar_c (theta_s, theta_c,o) - b_bar_c)_o = 0,
 
