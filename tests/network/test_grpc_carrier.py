@@ -47,7 +47,7 @@ class Place:
             self.identity_files,
             self.pinned,
             say=self.said.append,
-            alarm=lambda site, text: self.alarms.append(site),
+            alarm=lambda site, text: self.alarms.append(threading.current_thread().name),
             knows=lambda identity: identity in ("", *self.known),
             **options,
         )
@@ -347,6 +347,7 @@ def test_a_newer_stream_replaces_the_older_and_a_process_that_returns_raises_an_
     until(lambda: place.carrier.present() == ("a",), "the first")
     second = place.join(keys, lambda order: b"second")
     until(lambda: place.alarms, "both keep returning")
+    assert "grpc" not in place.alarms  # the loop, which must not wait for a disk
     until(lambda: any("two places" in line for line in place.said), "and says so")
     second.stop()
     second.thread.join(PATIENCE)  # it might be returning just now

@@ -120,8 +120,6 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-# Logs that stay small: `serve` and `join` write to a file that is turned over when it has grown.
-
 LOG_BYTES = 5 * 2**20
 OLD_LOGS = 4  # kept beside the one that is written
 MAX_LINE = 2000  # characters of one entry; more is cut

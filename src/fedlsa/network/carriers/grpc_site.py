@@ -25,8 +25,6 @@ from ..processes import bracketed, greeting, mismatch
 from ..protocol.codec import MAX_BYTES, printable
 from . import Responder
 
-# What both sides of the gRPC carrier agree on: names, frames, limits and logs.
-
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a line for every stranger's handshake would fill the journal
 import grpc as grpc  # others take it from here, so that this stands before it
 

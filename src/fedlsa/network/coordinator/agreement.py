@@ -33,8 +33,6 @@ from ..site.facts import coefficient_names
 from ..site.site_data import scale_from_json, scale_to_json
 from .runs import RunFolder
 
-# What the coordinator asks sites, over any carrier: one order to many, good answers back, receipts kept.
-
 PRESENCE_POLL = 0.2  # seconds between looks for sites that are not there
 MEMBERS = "certificates.json"  # of a run: its sites, with their certificates
 MAX_PAUSE = 10.0  # seconds between questions to a site that answers in vain: they double

@@ -37,8 +37,6 @@ from ..protocol.run_settings import StartOptions
 from .run_loop import complete_run, model_of
 from .runs import RunFolder, RunSummary, all_runs, chosen, line, unfinished
 
-# What the coordinator's folder says while it is being served: who is approved, and which coordinators went before.
-
 MAX_STARTS = 10_000  # identities that are kept
 
 
@@ -168,12 +166,10 @@ class CoordinatorService:
                 self._ended.wait(attempts.after(error, run))
 
     def _alarm(self, site: str, text: str) -> None:
-        """Into the events of the run, where a person looks; from a thread of its own, for the loop must not wait."""
-        if time.monotonic() - self._alarms.get(site, -ALARM_SECONDS) >= ALARM_SECONDS:
-            self._alarms[site] = time.monotonic()
-            threading.Thread(target=self._note_alarm, args=(site, text), name="alarm", daemon=True).start()
-
-    def _note_alarm(self, site: str, text: str) -> None:
+        """Into the events of the run, where a person looks; the carrier has a thread for it, which may wait."""
+        if time.monotonic() - self._alarms.get(site, -ALARM_SECONDS) < ALARM_SECONDS:
+            return
+        self._alarms[site] = time.monotonic()
         with suppress(FedLSAError, OSError):
             run = unfinished(self.network)
             if run is None:
@@ -298,9 +294,6 @@ def serve(folder: Path | str, **how: Any) -> None:
     """Run the coordinator until Ctrl-C or SIGTERM; how : see `served`."""
     with served(folder, **how) as poll:
         until_ended(poll)
-
-
-# The other commands.
 
 
 def run(

@@ -78,8 +78,6 @@ def digest_of_mean(mean: Floats) -> bytes:
     return hashlib.sha256(mean.astype("<f8").tobytes()).digest()
 
 
-# The messages.
-
 Share = Annotated[Limbs, "n", "limbs"]
 
 

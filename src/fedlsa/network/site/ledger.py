@@ -32,8 +32,6 @@ from ..protocol.codec import Message, encode, is_signed, printable, sign_bytes
 from ..store import ChainHead, Database, place_of
 from .policy import Policy
 
-# The totals of a ledger, and receipts of them that the site signs and the coordinator keeps.
-
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Spent = Annotated[float, msgspec.Meta(ge=0)]
 Hash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -178,15 +176,11 @@ class Ledger:
         else:
             self._compare(kept, f"its copy {self.copy}")
 
-    # what is known
-
     def check_label(self, label: str, digest: str) -> None:
         """Refuse a second answer to one order that is another than the first: masks would betray the difference."""
         if self.answered.get(label, digest) != digest:
             before = "this site has answered the same order before, from other data or another state"
             raise PolicyError(f"{before}, and gives no second answer under the same mask")
-
-    # entries
 
     def enter(self, run: str, token: str, asked: str, left: str, label: str, digest: str, **more: Any) -> str:
         """Note an answer that is about to leave, to the disk and to the copy, and return its receipt; asked : kind of
@@ -221,8 +215,6 @@ class Ledger:
         kept = read_receipt(self.key, self.site, text)
         if kept is not None:
             self._compare(kept, "a receipt that the coordinator kept")
-
-    # inside
 
     def _append(self, entry: dict[str, Any], compared: ChainHead | None = None) -> None:
         """Write an entry and then the copy, which must be as this folder left it; compared : what it may be too."""

@@ -262,9 +262,6 @@ def _others(terms: RunTerms, site: SiteFolder) -> dict[str, SiteIdentity]:
     return out
 
 
-# --- what a round costs in privacy (theory/privacy.py), against policy and ledger -------------------------------------
-
-
 def check_noise(policy: Policy, terms: RunTerms, task: Task, totals: LedgerTotals) -> None:
     """Refuse a run whose noise does not hide what the policy wants hidden, or whose rounds cost more than is left."""
     coding = terms.coding

@@ -44,8 +44,6 @@ from .limits import check_noise, check_peers, check_round, mask_secrets
 from .policy import ApprovalMissing, Policy, check_approved
 from .site_data import SiteData, Steps, scale_from_json, scale_to_json
 
-# A site's no: why an order was not followed, in words that tell nothing of the table.
-
 
 def refusal(
     message: messages.Order | None, error: Exception, ledger: Ledger, say: Callable[[str], None]
