@@ -402,8 +402,8 @@ class Fit(Displayed, ReadOnly):
     def predict_interval(
         self, new: Any, level: float = 0.95, *, site: Any = None, decimal: str | None = None
     ) -> Prediction:
-        """The model at given points, as in `predict`, with pointwise intervals of `level`: of its value, with that of a
-        site's own intercept where there is one, and of one new observation (of weight 1)."""
+        """The model at given points, with pointwise intervals of `level`: of its value, with that of a site's own
+        intercept where there is one, and of one new observation (of weight 1). new, site, decimal : as in `predict`"""
         x, offset = self._design_and_offset(new, decimal)
         value, variance = self.values_at(x, site) + offset, np.zeros(len(x))
         if self.task.own is not None:  # of the site's mean target, and of the model from its mean columns to x
