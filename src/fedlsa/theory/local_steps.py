@@ -30,8 +30,8 @@ from . import tuning
 from .linear import Index, check_accuracy, functionals, repeat, rows_of, smat, svec, symkron, triangle, within
 from .problem_moments import Moments, check_size
 
-# Steps of many tables compose in few products of matrices that are as large as they can be, so what is kept is
-# transposed: the entries of svec Cov(u) come last, and G^T and D^T are rows of one matrix, which one product carries on.
+# Steps of many tables compose in few products of large matrices, so what is kept is transposed: the entries of
+# svec Cov(u) come last, and G^T and D^T are rows of one matrix, which one product carries on.
 
 
 @dataclass(frozen=True, eq=False)
