@@ -117,11 +117,6 @@ class Job:
         return self.algorithm.agent_factors(self.problem.n_agents) is not None
 
     @property
-    def counts_all(self) -> bool:
-        """Whether observations are counted of all agents together, not of one that takes part in all rounds."""
-        return self.agents_differ or self.exchange is not None
-
-    @property
     def updates_per_round(self) -> float:
         """Observations that all agents and seeds receive in a round, in expectation."""
         return expected_updates(self.algorithm, self.sampling, self.problem.n_agents, self.rounds) * len(self.seeds)

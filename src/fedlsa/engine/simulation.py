@@ -217,7 +217,8 @@ def result_of(job: Job, outcome: JobOutcome) -> xr.Dataset:
         "diverged_at": state.diverged_at,
         "uploads": exchange_runs.uploads(job),
     }
-    arrays["samples"] = outcome.observed * ((1 if job.counts_all else job.participants) / job.problem.n_agents)
+    counted = 1 if job.agents_differ or job.exchange is not None else job.participants  # 1: of all agents together
+    arrays["samples"] = outcome.observed * (counted / job.problem.n_agents)
     if "xi" in keep:
         arrays["xi"] = state.control_variates
     if "state" in keep:

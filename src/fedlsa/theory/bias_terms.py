@@ -70,8 +70,7 @@ def limit_bias(problem: Problem | Moments, eta: float, H: int) -> tuple[Floats, 
 def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -> Floats:
     """The bias after t rounds (th:2nd_moment_no_cv), (d,): FedLSA started at theta_star has mean theta_star + bias_t.
 
-    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H
-    rounds : t
+    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H; rounds : t
 
     bias_t = sum_{s <= t} Gamma^{t-s} rho_H with Gamma = E_c[(I - eta A_bar_c)^H]; 0 for t = 0, and it tends to `bias`.
     """
@@ -126,8 +125,7 @@ def round_bias_bound(problem: Problem, step_size: float, local_steps: int) -> fl
 def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds: int) -> float:
     """How far bias_t can be from its limit (lem:bias_bias_bound, eq:theta_bias_bias_bound); NaN where a(eta) is.
 
-    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H
-    rounds : t
+    problem : one of fl.problems; step_size, local_steps : of FedLSA, the paper's eta and H; rounds : t
 
     (1 - eta a)^{t H} ||(I - Gamma)^{-1}|| ||rho_H|| with Gamma = E_c[(I - eta A_bar_c)^H] and a = a(eta).
     """

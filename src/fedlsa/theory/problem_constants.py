@@ -69,7 +69,6 @@ class Constants(OfProblem):
     `table_...` has one entry per table, other arrays one per agent. NaN stands for what does not exist: everything
     about theta_star_c where A_bar_c is singular, L and nu where they have no value.
 
-    problem : that they are of
     table_Sigma_A : (M, d, d) covariance of the matrices, E[A~^T A~]
     table_Sigma_eps : (M, d, d) covariance of the noise at theta_star_c
     table_Sigma_omega : (M, d, d) covariance of the noise at theta_star
@@ -245,7 +244,6 @@ def stability(problem: Problem, step_size: float) -> float:
 class TDClaim(OfProblem):
     """The Claim for TD(0) (prop:condition_check), and whether its assumptions hold on the problem.
 
-    problem : that it is about
     discount : gamma
     nu : smallest eigenvalue of E[phi phi^T] over agents (assum:feature_design)
     C_A : 1 + gamma, a bound on ||A(z)||
