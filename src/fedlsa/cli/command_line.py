@@ -1,5 +1,7 @@
-"""The command `fedlsa`: all commands in one place, of which the one that is called is loaded, and one line for every
-error."""
+"""The command `fedlsa`: all commands in one place, and one line for every error.
+
+Only the command that is called is loaded, with all that it needs; of the others the help shows one line.
+"""
 
 from __future__ import annotations
 

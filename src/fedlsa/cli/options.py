@@ -6,7 +6,8 @@
     def simulate(run: Given, quiet: bool = switch("--quiet", "No table.")) -> None:
         results = simulate_grid(problem, methods, **run.arguments)
 
-The table names the options and the panel of the help in which each stands. A switch that is on by default is --no-NAME.
+The table names the options and the panel of the help in which each stands. A switch that is on unless told otherwise
+becomes --no-NAME. The decorator also keeps which option set which argument, so that errors can say it.
 """
 
 from __future__ import annotations
@@ -281,7 +282,10 @@ def takes(**groups: Options) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def in_words_of(command: Any, message: str) -> str:
-    """An error of the library whose arguments (before "must", after "must be given") are named as the options."""
+    """An error of the library whose arguments are named as the options that set them: step_size -> --step-size.
+
+    Only what stands before "must" names arguments, and what follows "must be given".
+    """
     flags = {p.name: p.opts[0] for p in command.params if p.param_type_name == "option"}
     flags = getattr(command.callback, "called", flags | getattr(command.callback, "flags", {}))
     named, must, rest = message.partition(" must ")

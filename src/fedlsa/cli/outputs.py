@@ -28,14 +28,20 @@ FILE_WIDTH = 120  # letters: a file has no right edge
 
 
 class Outputs:
-    """The files of a command: looked at before the work, written before anything is printed, and named in the end."""
+    """The files of a command: looked at before the work, written before anything is printed, and named in the end.
+
+    Where nobody reads what is printed, or a log's disk is full, nothing is lost.
+    """
 
     def __init__(self, command: str, force: bool) -> None:
         self.command, self.force = command, force
         self.saved: list[Path] = []
 
     def check(self, option: str, path: Path | None, suffixes: Sequence[str] = PICTURES) -> None:
-        """Complain now, not after the work, about a file that exists (this command's may), or that cannot be."""
+        """Complain now, not after the work, about a file that exists or that cannot be written.
+
+        A file that says that this very command made it may stand there: the command was killed before its end.
+        """
         if path is None:
             return
         checks.path(option, path, suffixes)
@@ -62,7 +68,10 @@ class Outputs:
         self.save(path, lambda target: write_bytes(target, content, "the table"))
 
     def draw(self, path: Path | None, draw: Callable[[], Any]) -> None:
-        """Draw a figure where it was asked for, with the command; again, for layouts may differ in their last bits."""
+        """Draw a figure only where it was asked for; it remembers the command that drew it.
+
+        One that this very command has drawn is drawn again: equal figures may differ in the last bits of their layout.
+        """
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             figures.save(draw(), path, command=self.command)

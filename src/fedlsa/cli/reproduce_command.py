@@ -1,4 +1,7 @@
-"""The command `fedlsa reproduce`: the paper's experiments, their report, and a verdict per claim."""
+"""The command `fedlsa reproduce`: the paper's experiments, their report, and a verdict per claim.
+
+While it computes it shows a bar per experiment on a terminal, and a line now and then elsewhere.
+"""
 
 from __future__ import annotations
 

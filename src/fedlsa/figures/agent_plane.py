@@ -87,7 +87,10 @@ class Plane:
 
 
 def plane_of(problem: Problem, towards: Iterable[Floats] = ()) -> Plane:
-    """The plane of theta_star and the agents' own solutions, filled up with the directions towards points (d,)."""
+    """The plane of theta_star and the agents' own solutions.
+
+    towards : points (d,) whose directions from theta_star fill up the axes where own solutions span less than a plane
+    """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     d, origin = problem.dim, problem.theta_star
     if d < 2:

@@ -115,12 +115,15 @@ def exact_curves(
 ) -> Drawn:
     """The exact mean squared error of each method against what it costs, on a logarithmic axis.
 
-    curves : datasets of `theory.exact`; bias, band, scale : as in `error_curves`
-    runs : results of `simulate` of the same methods, any of them: the mean over seeds as a thin line
+    curves : datasets of `theory.exact`
+    bias : ||bias||^2, the drift in the limit, as predicted for each (NaN for none), drawn dashed
+    runs : results of `simulate` of the same methods, any of them: the mean over seeds as a thin line, and a tint
+        between the two quantiles of `band`
     x : "communications", "samples" (per agent, expected) or "bytes" (both ways)
+    scale : of this axis, "linear" or "log"
     parts : whether errors of independent observations are split into bands, one panel per curve: noise at the bottom,
-        on it drift, on that what is left of the start. A band is as thick as the factor by which the error would fall
-        without it and what stands on it
+        on it drift, on that what is left of the start. On a logarithmic axis a band is as thick as the factor by which
+        the error would fall without it and what stands on it
 
     A method that diverges leaves the figure at its top, and a note names it.
     """

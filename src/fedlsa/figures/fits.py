@@ -1,7 +1,11 @@
-"""A fit in one picture: coefficients with intervals before the sites' own solutions, and where the error comes from;
-and one coefficient at every site, the forest plot of meta-analyses, with the shared estimate as a diamond below.
+"""A fit in one picture: coefficients with intervals before the sites' own solutions, and where the error comes from.
 
-Fits are of a room further right: their fields are read, and nothing is loaded.
+A fit is of a room further right, so that only these of its fields are read: names, theta, standard_error,
+confidence_interval(level), error, and of each site theta, influence, noise and finite_data.
+
+And one coefficient at every site: the forest plot of meta-analyses, with the shared estimate as a diamond below. Of its
+heterogeneity these fields are read: names, sites, theta, standard_error, degrees_of_freedom, shared, shared_covariance,
+shared_degrees_of_freedom, coefficients, stands_out.
 """
 
 from __future__ import annotations

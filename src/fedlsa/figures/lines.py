@@ -150,8 +150,11 @@ def method_line(name: str, x: Floats, y: Floats, role: str = "marks") -> Line:
 
 
 def error_ceiling(errors: Sequence[Floats], bounded: Sequence[bool] | None = None) -> float:
-    """The largest error worth showing: those that grow without bound pass every scale; bounded : which do not, by
-    default those whose last value is not far above all of the first half of their curve"""
+    """The largest error worth showing: those that grow without bound pass every scale.
+
+    bounded : which do not grow without bound; if not given, those whose last value is not far above all of the first
+    half of their curve. An error that rises from 0 to its limit is bounded: it has come most of the way by then.
+    """
     keep = [not _grows(e) for e in errors] if bounded is None else bounded
     tops = [float(e[0]) for e in errors if 0 < e[0] < math.inf]
     tops += [float(e.max(initial=0.0, where=np.isfinite(e))) for e, ok in zip(errors, keep, strict=True) if ok]
@@ -244,7 +247,10 @@ class SeedSummary:
 
 
 def summarise_seeds(result: xr.Dataset, band: tuple[float, float], x: str, unit: float = 1.0) -> SeedSummary:
-    """The mean and two quantiles over the seeds that did not diverge, or all; unit : in which the cost x is counted"""
+    """The mean and two quantiles over the seeds that did not diverge; if all did, of all up to the first that did.
+
+    unit : in which the cost x is counted
+    """
     error = result["squared_error"].values
     at = result["diverged_at"].values
     sound = error[at < 0] if (at < 0).any() else error

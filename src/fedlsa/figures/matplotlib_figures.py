@@ -1,7 +1,8 @@
-"""Charts as matplotlib figures, figures on disk, and the checks of arguments that drawing functions share.
+"""Charts as matplotlib figures, and figures on disk.
 
 A figure has a strip above its axes for title, heading and legend, and one below for notes; both are as high as their
-text, and constrained layout gives the axes what is left between them.
+text, and constrained layout gives the axes what is left between them. Files are written whole or not at all, with how
+the figure was made. At the end: the checks of arguments that drawing functions share.
 """
 
 from __future__ import annotations

@@ -19,9 +19,10 @@ CLUSTER_BYTES = 2**30  # for the sums of all clusters
 
 
 class ClusterSums:
-    """Sums over the rows of each cluster at each site, in any order; `join_pairs` joins those of one label.
+    """Sums over the rows of each cluster at each site; width : numbers of a row; by_site : whether sites are clusters.
 
-    width : numbers of a row; by_site : whether sites are clusters; less : what to say where memory is too small
+    Rows come in any order. A cluster may have rows at many sites; then its sums are joined by its label (`join_pairs`).
+    less : what to say where they do not fit into memory
     """
 
     def __init__(self, width: int, by_site: bool, less: str = "") -> None:

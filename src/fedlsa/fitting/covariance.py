@@ -15,25 +15,29 @@ x_i of all n rows, e_i the residuals and d the number of coefficients,
     HAC        sum over lags |l| <= L of (1 - |l| / (L + 1)) sum s_i s_{i+l}^T    1
 
 Classical errors have the variance sigma^2 / w_i, and f = n - 2 tr H + tr A^-1 G A^-1 M with G = sum w x x^T, M = sum
-r^2 w x x^T, H = A^-1 sum r w x x^T (I without a ridge). D is the change of theta without the cluster, which may have
-rows at many sites. A ridge is part of every row: s = r w (x e + ridge theta). Rows left out count as scores of 0.
+r^2 w x x^T, and H = A^-1 sum r w x x^T, which is I without a ridge; f is then n - d where rows count the same. D is how
+far theta is from what it is without the cluster; clusters may have rows at many sites. A ridge is part of every row:
+s = r w (x e + ridge theta). Rows that were left out count as scores of 0 in their place.
 
-Where rows count differently, t quantiles have Satterthwaite's degrees of freedom, d^2 / sum q^2 with the shares
-q_i = r^2 w x^T M^-1 x of rows, or those of clusters, in the variance.
+Where rows of some sites count more than those of others, few rows may decide: then t quantiles have Satterthwaite's
+degrees of freedom, d^2 / sum q^2 with the shares q_i = r^2 w x^T M^-1 x of rows, or those of clusters, in the variance.
 
 The scores g_i of a value function (A(z_i) theta - b(z_i), about their site's mean) are correlated in time: Cov is
-A^-1 (sum_c W_c^2 / n_c sum_h Cov(g_i, g_{i+h})) A^-T, seen through slow cosines (scores.py), with the factor
-n / (n - d); so with "HAC" without a lag. Blocks of logs say how skew an error is (fitted.py).
+that of their mean, A^-1 (sum_c W_c^2 / n_c sum_h Cov(g_i, g_{i+h})) A^-T, seen through slow cosines (scores.py),
+with the factor n / (n - d). So are the scores of a regression with "HAC" and without a lag. Those of a log are sums of
+blocks, each with its part in A taken out. Blocks also say how skew the error of a coefficient is, which costs degrees
+of freedom (fitted.py).
 
 Where rows stay at their sites, two sums to which each site adds its part give the same, to rounding errors:
 
-    system  of w_c A_c and of w_c (A_c theta - b_c), the gradient where a run has ended: with A = sum_c w_c A_c the
-            data's own solution is theta - A^-1 gradient
+    system  of w_c A_c and of w_c (A_c theta - b_c), the gradient where a run has ended. With A = sum_c w_c A_c the
+            data's own solution is theta - A^-1 gradient, wherever that was
     scores  at the solution: of s s^T / (1 - h)^2 (HC3), and of squared residuals
 
 Where A is more than sites want to tell, a few coefficients e_j^T (T theta + t) need directions v_j alone, with
-A^T v_j = T^T e_j, which rounds find as they find theta. The one sum is then of v_j^T s s^T v_k (HC1), and v_j^T
-gradient is how far coefficient j is from the solution's, but for a product of two small errors.
+A^T v_j = T^T e_j, which rounds find as they find theta. The one sum is then of v_j^T s s^T v_k (HC1, for leverages need
+A) where the run ended, and v_j^T gradient is how far coefficient j is from the solution's, but for a product of two
+small errors.
 """
 
 from __future__ import annotations
@@ -114,7 +118,8 @@ class Estimate:
 
 
 def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
-    """What the passes over all sites found; HC1 or CR1 where a row or cluster alone determines a coefficient."""
+    """What the passes over all sites found, with the whole factor in their meats. The kind is HC1 or CR1 where the
+    default has no answer: a row or a cluster without which coefficients are open. names : of the sites"""
     of = passes[0].of
     asked, kind, A, theta, penalty, d = of.kind, of.kind, of.A, of.theta, of.penalty, len(of.A)
 
@@ -246,7 +251,8 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
 
 
 def _pooled_freedom(meats: Floats, degrees: Floats, most: float) -> float:
-    """1 / sum_c s_c^2 / k_c, with the shares s_c = trace(V^-1 V_c) / d of sites with k_c (Welch and Satterthwaite)."""
+    """Where sites have k_c degrees of freedom each, of their part V_c of the covariance V, all have 1 / sum_c s_c^2 /
+    k_c together, with the shares s_c = trace(V^-1 V_c) / d (Welch and Satterthwaite)."""
     V = meats.sum(axis=0)
     scale = np.sqrt(np.where(np.diag(V) > 0, np.diag(V), 1.0))
     inverse = np.linalg.pinv(V / np.outer(scale, scale), rcond=1e-12, hermitian=True) / np.outer(scale, scale)
@@ -310,11 +316,16 @@ def measure_fit(
     task: Task, scale: FeatureScale, A: Floats | None, rows: tuple[int, float], squares: float, mean: Floats,
     variance: float, pooled: bool, log_weights: float = 0.0, own: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """How well a regression fits, as fields of a Fit (which says what they are); none for a value function.
+    """How well a regression fits, as fields of a Fit, as statsmodels has them; none for a value function.
 
     A : (d, d), without the ridge; rows : n, and the sum of their weights; squares : sum r_c w e^2, in the run's
     coordinates; mean : (k + 1,) of features and target; variance : of the target; pooled : whether rows count by their
-    weights alone, of which log_weights is the sum of logarithms; own : how many sites have intercepts of their own
+    weights alone; log_weights : the sum of the logarithms of these; own : sites with intercepts of their own, about
+    which the target then varies
+
+    The variance is sum of v e^2 / (n - d), v = r_c w scaled so that they add up to the rows' own weights w. R^2 is
+    about the mean where columns have a constant among their combinations, as A tells, and else about 0. The likelihood
+    is that of normal errors, and needs pooled rows without a ridge.
     """
     if not isinstance(task, Regression):
         return {}
@@ -348,7 +359,9 @@ def system_sums(pieces: Iterable[Piece], theta: Floats, penalty: Floats, weight:
 class ScorePoint:
     """Where scores are taken and what of them is told: theta : (d,); directions : (q, d), V of V s s^T V^T.
 
-    A : (d, d), for leverages, None with HC1; spread : M^-1 : (d, d), None where rows count the same; own : intercepts
+    A : (d, d), for leverages; None, and scores are those of HC1
+    spread : (d, d), for degrees of freedom where not all rows count the same (covariance.py); None where they do
+    own : whether sites have intercepts of their own
     """
 
     theta: Floats
@@ -442,7 +455,10 @@ def fields_of_fit(
 
 
 def convergence_notes(theta: Floats, protocol: Floats, covariance: Floats, slack: float) -> tuple[str, ...]:
-    """What to say of a run that ended (protocol) far from the solution theta, or whose directions were off by slack."""
+    """What to say of a run that ended far from the solution theta, or whose directions had not settled.
+
+    protocol : (d,), where it ended; covariance : (d, d); slack : the relative error of directions, about
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         off = float(np.nanmax(np.abs(protocol - theta) / np.sqrt(np.diag(covariance)), initial=0.0))
     out = []

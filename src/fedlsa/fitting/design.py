@@ -1,9 +1,11 @@
 """From a block of a site to the rows that coefficients are multiplied with: columns, or what a formula makes of them.
 
-The levels of categories are agreed by all sites before, so that all code them alike. formulaic says which columns a
-term has and how a contrast codes its levels; each term is then a table, with a row for each combination of its levels,
-times the numbers of the term. A column is a category by itself where it holds text, or true and false, or has a
-categorical type; numbers are one in C(column).
+The levels of categories are agreed by all sites before: each gives the levels that it has, never a row. Then every site
+codes them alike, whatever it lacks. formulaic says which columns a term has and how a contrast codes its levels; each
+term is then a table, with a row for each combination of its levels, times the numbers of the term.
+
+Levels are text, numbers, or true and false; whole numbers are integers, whatever a file makes of them. A column is a
+category by itself where it holds text, or true and false, or has a categorical type; numbers are one in C(column).
 """
 
 from __future__ import annotations
@@ -57,11 +59,13 @@ def level_codes(levels: Sequence[Any], column: str, block: ColumnBlock, at: NDAr
 def level_counts(
     table: DataTable, task: Task, others: Sequence[str] = (), missing: MissingRows | None = None
 ) -> dict[str, dict[Any, int]]:
-    """The levels that a table has of each category of a formula, and how many rows have each, in the order that the
-    formula lists, else in that of the column's type, else sorted.
+    """The levels that a table has of each column that is a category there, and how many rows have each; none where a
+    task has no formula. They are in the order that the formula lists, else in that of the column's type, else sorted.
 
+    Categories are columns in C() of a formula, and columns of text or of true and false that a formula names.
     others : further columns of labels, whose missing values leave rows out as well
-    missing : counts these rows in a part of a table, where a column without any value is a category without a level
+    missing : counts these rows where the table is part of another: a column without any value, which others may have,
+        is then a category without a level
     """
     if not isinstance(task, Regression) or task.formula is None:
         return {}
@@ -220,8 +224,11 @@ def _factorized(column: str, block: ColumnBlock, at: NDArray[np.intp]) -> tuple[
 
 
 class TermTable(NamedTuple):
-    """A term of a formula: names of the factors that are numbers, those that are categories (the last runs fastest),
-    and the table (k, combinations) of its k columns."""
+    """A term of a formula: the numbers that it multiplies, and its table of the combinations of its levels.
+
+    numbers : names of factors; categories : names of factors, the last running fastest in the rows of the table
+    table : (k, combinations), of the term's k columns
+    """
 
     numbers: tuple[str, ...]
     categories: tuple[str, ...]
@@ -230,8 +237,10 @@ class TermTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FormulaDesign:
-    """What a formula makes of rows; levels : by factor; names : of the features without the intercept; cautions : what
-    a user may not expect"""
+    """What a formula makes of rows once the levels of its categories are agreed.
+
+    levels : by factor; names : of the features, the intercept not among them; cautions : what a user may not expect
+    """
 
     formula: ParsedFormula
     levels: dict[str, tuple[Any, ...]]

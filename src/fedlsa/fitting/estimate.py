@@ -290,7 +290,8 @@ def _monte_carlo(
 def _outcome(
     data: PooledData, estimate: Estimate, metric: Metric, s: FitSettings, local: str, memory: float, report: FitProgress
 ) -> tuple[FitSettings, RunOutcome, str]:
-    """The planned run, its accuracy and what its steps use; none where none is wanted, or, by default, possible."""
+    """The planned run, with the accuracy that it was planned for and what its steps use; none where none is wanted, and
+    where, by default, none can be planned: then there is a warning, for the estimate needs no run."""
     none = replace(s, epsilon=None), RunOutcome.none(len(estimate.A)), "none"
     if not s.plan:
         return none
@@ -319,8 +320,11 @@ def _outcome(
 def _run(
     data: PooledData, estimate: Estimate, s: FitSettings, either: bool, rows: bool, report: FitProgress
 ) -> tuple[RunOutcome, bool]:
-    """The first run that can be planned and that is quick, and whether its steps use rows; plans without moments come
-    first. either : whether steps may use rows or means"""
+    """The first run that can be planned and that is quick, and whether its steps use rows.
+
+    Tried are plans that the default policy of sites allows before those that need moments; either : whether steps may
+    use rows or means, as is quick
+    """
     shares = [False, True] if s.share_moments is None and not s.by_hand else [bool(s.share_moments)]
     ways = [(share, drawn) for share in shares for drawn in ([True, False] if either else [rows])]
     problems: dict[bool, Problem] = {}
@@ -339,7 +343,10 @@ def _run(
 
 
 def _unreachable(A: Floats, names: Sequence[str], why: str) -> str:
-    """What to say where no run is near enough to the data's solution; A : (d, d), shared; why : the planner's words"""
+    """What to say where no run is near enough to the data's solution: of columns that nearly determine one another.
+
+    A : (d, d), of the shared system, in the run's coordinates; why : the planner's own words
+    """
     condition, directions = conditioning(A)
     near = "no run of local steps comes within a tenth of a standard error of the solution, and none is planned"
     if condition <= ILL_CONDITIONED:

@@ -178,8 +178,12 @@ def _transition_sums(fit: Fit, task: Value, columns: Columns, table: DataTable) 
 
 
 def _episodes(fit: Fit, task: Value, columns: Columns, table: DataTable) -> Iterator[tuple[int, Floats]]:
-    """Whole episodes of the sites' logs, with the site: (n, 5) value, reward, value of the state that followed, whether
-    a row is its episode's last (cut also where the next begins in another state), and whether it terminated."""
+    """Whole episodes of the sites' logs, many at a time, with the site: (n, 5) value, reward, value of the state that
+    followed, whether a row is its episode's last, and whether it ended in termination.
+
+    An episode is cut where it is truncated, where the log ends, and where the next row does not begin in the state that
+    this one led to.
+    """
     going_on: dict[int, tuple[Floats, Floats]] = {}  # each site's rows of an episode so far, and where they led to
     for block in table.blocks(columns.all, block_rows(4 * len(fit.theta))):
         states, following = (

@@ -1,6 +1,8 @@
-"""A fit on one page, as statsmodels prints it, and the baselines of one message, with what they cost and reveal.
+"""A fit on one page, as statsmodels prints it: what was fitted, the coefficients, and what a protocol would give.
 
-docs/one-shot.md says when each is the right choice.
+And what a user should know beside the iterative answer: protocols of one message, with what they cost and reveal. These
+are the averaged system (federated LSTD, normal equations) and the average of local solutions, from the same data, and
+for a value function Monte Carlo; docs/one-shot.md says when each is the right choice.
 """
 
 from __future__ import annotations

@@ -292,11 +292,14 @@ class Fit(Displayed, ReadOnly):
         return np.where(np.isinf(df), ndtri(p), stdtrit(df, p))
 
     def degrees_of(self, combinations: ArrayLike) -> Floats:
-        """(n,): degrees of freedom of combinations of coefficients, an array (n, d); skew errors have fewer.
+        """(n,): degrees of freedom of combinations of coefficients, an array (n, d): fewer where coefficients that have
+        a large part in the variance have skew errors.
 
-        Intervals of a mean with skewness gamma must be as wide as if 1 / degrees were larger by 0.9 gamma^2 (Hall,
-        1992). Data that lack the long tail do not show gamma either, so SKEWNESS_COST is what covers in
-        benchmarks/intervals.py. Chance makes 6 / G^2 of gamma^2 in G normal blocks, two for each degree of freedom.
+        Where errors are skew, standard errors are too small whenever the data lack what makes the long tail. Intervals
+        of a mean with skewness gamma must be as wide as if 1 / degrees were larger by 0.9 gamma^2 for 95% (Hall, 1992).
+        But data that lack the long tail do not show gamma either, so SKEWNESS_COST is more: what covers in
+        benchmarks/intervals.py. What chance makes of gamma^2 is taken away: 6 / G^2 for G normal blocks of a log, of
+        which there are two for each degree of freedom.
         """
         spread = np.atleast_2d(np.asarray(combinations, np.float64)) ** 2 * np.diag(self.covariance)
         share = spread / np.maximum(spread.sum(axis=1, keepdims=True), np.finfo(float).tiny)
@@ -313,8 +316,9 @@ class Fit(Displayed, ReadOnly):
     def test(self, hypothesis: str | ArrayLike | None = None, values: ArrayLike | None = None) -> WaldTest:
         """The F test of linear claims about the coefficients, with the fit's covariance and degrees of freedom.
 
-        hypothesis : "educ = exper", or "educ = 0, exper = 0", or a list of such; names with spaces stand in backticks.
-            Or an array R : (q, d), with values r : (q,), for R theta = r. By default that no column matters
+        hypothesis : "educ = exper", or several that must hold together, "educ = 0, exper = 0", or a list of such; names
+            with spaces stand in backticks. Or an array R : (q, d), with values r : (q,), by default 0, for R theta = r.
+            By default that no column matters, as in the summary: the model is a constant, or 0 where it has none
         """
         hypothesis = self._no_slopes() if hypothesis is None else hypothesis
         return wald_test(self, hypothesis, values)
@@ -402,8 +406,10 @@ class Fit(Displayed, ReadOnly):
     def predict_interval(
         self, new: Any, level: float = 0.95, *, site: Any = None, decimal: str | None = None
     ) -> Prediction:
-        """The model at given points, with pointwise intervals of `level`: of its value, with that of a site's own
-        intercept where there is one, and of one new observation (of weight 1). new, site, decimal : as in `predict`"""
+        """The model at given points, as in `predict`, with pointwise intervals of `level`: of the model's value, and of
+        one new observation (of weight 1). site, decimal : as in `predict`;
+        with site, also of a site's own intercept, which clusters, or a robust covariance of one row, do not tell
+        """
         x, offset = self._design_and_offset(new, decimal)
         value, variance = self.values_at(x, site) + offset, np.zeros(len(x))
         if self.task.own is not None:  # of the site's mean target, and of the model from its mean columns to x

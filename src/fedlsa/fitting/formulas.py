@@ -79,8 +79,10 @@ def kind_of(level: Any) -> str:
 
 
 def typed_labels(texts: Iterable[str], kind: str | None = None) -> dict[str, Any]:
-    """What texts of files without types stand for: numbers, or true and false, where all are written as one writes them
-    (01067 is not); else the texts. kind : that other sites declare, which decides
+    """What texts of files without types stand for: numbers, or true and false, where all are; else what is written.
+
+    Only what is written as one writes a number is one, so that 01067 and 1067 stay two levels. kind : that other sites
+    declare, which decides
 
     >>> from fedlsa.fitting.formulas import typed_labels
     >>> typed_labels(["7", "8.0"]), typed_labels(["7", "07"])

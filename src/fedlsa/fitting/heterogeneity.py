@@ -271,7 +271,8 @@ def compare_sites(fit: Any) -> Heterogeneity:
 
 def _whether_pooled(df: Floats, known: Mask, kind: str) -> tuple[bool | None, str]:
     """Whether sites are too small to have weights from their own covariances, None where they are too small for any
-    test, and what to say then. On sites that are alike, at the limit, p < 5% came in 3 to 11% of 300 data sets."""
+    test, and what to say then. On sites that are alike, at the limit, p < 5% came in 3 to 9% of 300 data sets
+    (11% for skew errors at 200 sites): 3 to 200 sites, HC3 with their own weights, and HC1 with pooled ones."""
     compared = known.any(axis=1)
     least = math.ceil(max(OWN_WEIGHTS, PER_ROOT * math.sqrt(int(compared.sum()))))
     few = int((df[compared] / known[compared].sum(axis=1) < least).sum())
@@ -381,8 +382,9 @@ def find_outlying_sites(
 ) -> tuple[Floats, Mask]:
     """p-values of each site against the mean of the others that are alike : (N,), and which are not alike : (N,).
 
-    One site far away moves the mean of the others. So the site with the smallest p-value is taken from it first, if
-    below level / (sites left), as in Holm's correction; then all are compared again. Of many sites, 2% at a time.
+    One site far away moves the mean of the others, so that those look far away too. So the site with the smallest
+    p-value is taken from the mean first, if it is below level / (sites left), as in Holm's correction; then all are
+    compared again, and so on, until less than half of the sites would be left. Of many sites, 2% at a time.
     """
     N, compared = len(theta), np.asarray(known.any(axis=1))
     alike = compared.copy()

@@ -105,8 +105,9 @@ def _combination(row: Floats, names: Sequence[str]) -> str:
 def read_hypothesis(text: str, names: Sequence[str]) -> tuple[tuple[str, ...], Floats, Floats]:
     """Claims in words, R : (q, d) and r : (q,) with R theta = r.
 
-    Claims are parted by commas; without "=" one is that it is 0, and a = b = c are two. Names may stand in backticks or
-    quotes. Once names and numbers have placeholders Python reads the arithmetic.
+    Claims are parted by commas; what stands without "=" is claimed to be 0, and a = b = c are two claims. Names may
+    stand in backticks or quotes, and must where they look like a number. What is left once names and numbers have
+    placeholders is arithmetic as Python has it, and Python reads it.
     """
     longest = sorted((n for n in names if n and not re.fullmatch(NUMBER, n)), key=len, reverse=True)
     tokens = re.compile("|".join([QUOTED, *(f"({_pattern(n)})" for n in longest), f"({NUMBER})", WORD]))

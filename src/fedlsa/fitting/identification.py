@@ -1,4 +1,5 @@
-"""When logs cannot tell a value function, or hardly.
+"""When logs cannot tell a value function, or hardly: states that were never left, values that look further ahead than
+any log goes, weights that leave next to nothing, coefficients that rest on a few rows.
 
 Coefficient j is determined as well as the j-th entry of A^-1 (sum of u v^T), which is 1 for the data as a whole, is the
 same in all parts of them: with F_j = 1 / variance of its mean. In least squares F is n over the variance inflation

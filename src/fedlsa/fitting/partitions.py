@@ -1,5 +1,9 @@
 """Tables that no machine holds, Ray Data sets and Dask data frames: every partition sends sums of its sites, never a
-row. It is read for moments and for scores at the solution; a formula needs the levels of categories before.
+row, and workers add them up, some at a time.
+
+Such a table is read twice, for moments and for scores at the solution; a formula needs the levels of categories before.
+How rows are shared out does not matter, nor the order of partitions. Where a worker dies, Ray and Dask make its
+partition again.
 """
 
 from __future__ import annotations

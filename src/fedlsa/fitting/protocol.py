@@ -69,7 +69,11 @@ QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable st
 
 @dataclass(frozen=True, repr=False)
 class FitSettings(Checked):
-    """How to run: a target accuracy from which the rest follows, or by hand; in_order : rows as the log has them"""
+    """How to run: a target accuracy from which the rest follows, or a method and its rounds by hand.
+
+    in_order : rows in the order of the log instead of at random; plan : whether there is to be a run at all
+    share_moments : whether sites let moments leave for a plan; None: where nothing else will do
+    """
 
     kind: type[Algorithm]
     by_hand: RunPlan | None
@@ -238,8 +242,11 @@ def _path(
 def _error(
     problem: Problem, algorithm: Algorithm, rounds: int, s: FitSettings, theta: Floats
 ) -> tuple[Floats, float, bool]:
-    """The mean of theta minus the data's solution : (d,), its variance, and whether exact theory knows both; else the
-    variance is the square of what came out beside the mean (a log in its order), or of all (large dimensions)."""
+    """The mean of theta minus the data's solution : (d,), its variance, and whether exact theory knows both.
+
+    Where it knows only the mean (a log in its order) the variance is the square of what came out beside it; where it
+    knows nothing (rows in large dimensions), of all that came out.
+    """
     off, zero, method = theta - problem.theta_star, np.zeros(problem.dim), s.kind.name
     if method != "scaffnew" and len(problem.prob) == problem.n_tables:
         return off, 0.0, True

@@ -255,8 +255,10 @@ def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Column
 
 
 def read_scaled(table: DataTable, task: Task, columns: Columns, scale: FeatureScale) -> Iterator[Piece]:
-    """The observations of a table in the run's coordinates, piece by piece; a pass before finds the means that sites
-    with intercepts of their own take from their rows."""
+    """The observations of a table in the run's coordinates, piece by piece; a log's traces go on across pieces.
+
+    Where intercepts are the sites' own, a pass before finds the means that each site takes from its rows
+    """
     centres = None
     if task.own is not None:
         centres, *_ = first_pass(read_observations(table, task, columns), task, columns, table.sites)
@@ -292,7 +294,8 @@ def _each(
 ) -> list[T]:
     """work(group, watch) for every group, several at a time where the machine has the cores; errors in their order.
 
-    dim : of the work's products; watch : goes round what the work goes through, to end it soon after an error
+    dim : of the products that the work is made of
+    watch : goes round what the work goes through, so that it ends soon after an error or an interruption
     """
     N = sum(len(group.names) for group in groups)
     stop = threading.Event()

@@ -36,8 +36,12 @@ SAME = 1e-6  # relative: a state and the same state in the next row may have bee
 class Columns:
     """The columns that a task reads, the same at every site. Those of `state` and `next_state` stand in one order.
 
-    state, reward : of a regression, the features' and the target's; more_targets : further ones left in a formula
-    labels : categories of a formula, and the cluster, which are read as they are; levels : of each category, agreed
+    regression : state are the columns of the features, of a formula those that its right side names; reward is that of
+        the target, of a formula the first that its left side names. row_weights, offset, cluster : as the task names
+        them
+    labels : categories of a formula, and the cluster, which are read as they are, numbers or not
+    levels : of each category of a formula, agreed by all sites, in order
+    more_targets : further columns of the left side of a formula
     """
 
     state: tuple[str, ...]
@@ -64,8 +68,11 @@ class Columns:
 def choose_columns(
     task: Task, tables: Sequence[DataTable], levels: Levels | None = None, cluster: str | None = None
 ) -> Columns:
-    """The columns that the task reads, found in the first table and checked in all; levels : of the categories of a
-    formula, by default from a pass over all these tables; cluster : the column of the clusters"""
+    """The columns that the task reads, found in the first table and checked in all.
+
+    levels : of the categories of a formula. By default those of all these tables, from a pass over their rows
+    cluster : the column of the clusters, where there is one
+    """
     members = [member for table in tables for member in table.members or (table,)]
     first, *others = members
     columns = _columns_of(task, first, cluster)
@@ -139,8 +146,10 @@ def _value(task: Value, site: DataTable) -> Columns:
 
 
 def _group(site: DataTable, task: Value, names: Names, others: Names, what: str) -> list[str]:
-    """A list of columns as it is; a column of just this name; else all columns that begin so, numbers in their order,
-    without those of the other state (others), whose prefix may be longer."""
+    """A list of columns as it is; a column of just this name; else all columns that begin so, numbers in their order.
+
+    others : the names or prefix of the other state. Where one prefix begins with the other, the longer takes its own.
+    """
     if not isinstance(names, str):
         for column in names:
             site.require(column)
@@ -200,9 +209,11 @@ def integers_error(site: str, column: str) -> SiteDataError:
 class LogFacts:
     """Of n consecutive transitions.
 
-    terminated : how many ended the task; cut : how many were the last of their episode; going_on : the last one was not
-    states, following : (2, d) the least and the largest value of each feature, in states that were left and entered
-    breaks : how many do not lead, within an episode, to where the next one begins
+    terminated : how many ended the task; cut : how many were the last of their episode, for that or for truncation
+    going_on : whether the last one was not
+    states, following : (2, d) the least and the largest value of each feature, in the states that were left and in
+        those that were entered, where the task did not end
+    breaks : how many were not the last of their episode, and yet the next one does not begin in the state they led to
     nowhere : how many led to a state whose features are all 0, though the task did not end
     mass, squares : sum of the importance weights and of their squares; n where there are none
     """
@@ -391,7 +402,8 @@ def read_observations(
 ) -> Iterator[tuple[Floats, Piece]]:
     """Features (n, d), and observations made of them, in the original coordinates; with an intercept they end in 1.
 
-    missing : counts the rows that lack a value; there the table's sites count from `start`
+    missing : counts the rows that lack a value, which are left out where the task says so, and else an error; there the
+    table's sites count from `start`
     """
     found = (missing, start) if missing is not None else (MissingRows(table.sites), 0)
     if isinstance(task, Regression):
@@ -454,7 +466,10 @@ def _transitions(
 
 
 def _features(task: Value, names: tuple[str, ...], block: ColumnBlock) -> Floats:
-    """The features (n, d) of a block, the intercept last: a new array, column by column, as sums over rows want it."""
+    """The features (n, d) of a block: its columns, or what the task's feature map makes of them; last the intercept.
+
+    The array is new and lies column by column, as columns come: filling it and sums over rows run along memory.
+    """
     columns = [block[c] for c in names]
     if task.features is not None:
         try:

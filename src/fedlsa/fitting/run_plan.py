@@ -77,7 +77,9 @@ class StepLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class RowSizes:
-    """How much single rows stand out at a site (network/site/limits.py says why); what is told is a power of two.
+    """How much single rows stand out at a site, and what its policy therefore asks of local steps, for a run's scale.
+
+    Told to powers of two, for what is told depends on single rows (network/site/limits.py says why these bounds).
 
     mean : at least the norm of A_c, the mean of u v^T; leverage : the largest share of one row in any direction
     """
@@ -108,7 +110,11 @@ class RowSizes:
 
 
 def row_sizes(pieces: Callable[[], Iterable[Piece]]) -> RowSizes:
-    """The sizes of all rows, in two passes: their triangular factor keeps directions that products lose to rounding."""
+    """The sizes of all rows, in two passes over their pieces.
+
+    The triangular factor of the rows keeps small directions that their products would lose to rounding: two columns
+    that differ by 1e-6 in one row have a direction in which that row is alone.
+    """
 
     def directions(piece: Piece) -> dict[str, Floats]:
         """In what a row may stand out: (v, y), which meets theta, and u, along which it moves the answer."""
@@ -150,8 +156,9 @@ def power_of_two(value: float) -> float:
 class Scalars(NamedTuple):
     """What a plan follows from, of one site, or of many: arrays (N,).
 
-    lowest, highest : extreme eigenvalues of the symmetric part of A_c; highest is at least sqrt(|E[A(z)^T A(z)]| /
-        (TAILS (d + 2))), where observations are uneven
+    lowest, highest : extreme eigenvalues of the symmetric part of A_c. Where observations are so uneven that the
+        eigenvalue would promise too much (E[A(z)^T A(z)] beyond TAILS (d + 2) highest^2), highest is the number that
+        does not
     noise : the larger trace of the noise at the site's own solution and at 0, where runs start
     """
 
@@ -256,7 +263,9 @@ def plan_from_scalars(
 ) -> RunPlan:
     """A run to error epsilon, in the run's coordinates, from three scalars per site: see the module's text.
 
-    limits : what sites ask of steps; local : "rows" or "means"; distance : a bound on ||theta_star||, for more rounds
+    limits : what sites ask of steps
+    distance : a bound on ||theta_star||, where one is known; it raises the limit on rounds, nothing else
+    local : what steps use, "rows" drawn at random or the site's "means", which have no noise
     """
     checks.choice("method", method, supporting("network"))
     epsilon = checks.real("epsilon", epsilon, above=0)
@@ -313,8 +322,10 @@ def plan_from_moments(
     local: str = "rows",
     max_samples: float | None = None,
 ) -> RunPlan:
-    """A run to error epsilon from 0 by exact moments (fl.plan), where every site shares them; from scalars where the
-    dimension is beyond them. local : "rows", "means" """
+    """A run to error epsilon from 0 by exact moments (fl.plan), where every site shares them; local : "rows", "means".
+
+    Where the dimension is beyond exact moments the plan is that from scalars; it says so.
+    """
     limits, name = list(limits), checks.choice("method", method, supporting("network"))
     if problem.dim > MAX_EXACT_DIM[name] and local == "rows":
         distance = float(np.linalg.norm(problem.theta_star))

@@ -107,8 +107,9 @@ class SlowCosines:
 class LogCosines(SlowCosines):
     """The same of a log of a value function, in about two blocks for each cosine.
 
-    Scores at the solution are too small. Without a block, whose scores add up to S and whose rows put A_g into A, theta
-    is off by (A - A_g)^-1 S, to second order A^-1 (S + A_g A^-1 S), about the site's mean: cosines see this for S.
+    Without a block, whose scores add up to S and whose rows put A_g into A, theta is off by (A - A_g)^-1 S, which is
+    A^-1 (S + A_g A^-1 S) to second order, both about the site's mean, for the site counts what it did. The cosines see
+    this in place of S: scores at the solution are too small, most of all in blocks that have a large part in it.
 
     site_A : (d, d), the mean of the rows' u v^T; inverse : (d, d), of A, times the rows' share in it
     """
@@ -153,9 +154,12 @@ class FirstResiduals:
 
 
 def neighbour_correlation(found: Sequence[FirstResiduals]) -> tuple[float, float, int]:
-    """The autocorrelation at lag 1 of residuals e, about their site's mean, S / sum e^2; in standard errors, S /
-    sqrt(sum t^2); of how many pairs. t_i = e_i e_{i+1}; S = sum t + sum over sites of sum e^2 / n has mean 0 over all
-    orders of a site's rows, whose variances may differ."""
+    """The autocorrelation at lag 1 of residuals e of each site, about its mean; in standard errors; and of how many
+    pairs of rows.
+
+    With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of
+    sum e^2 / n, which has mean 0 over all orders of a site's rows. Variances may differ between rows.
+    """
     S, squares, spread, pairs = np.sum([neighbour_sums(found), *(one.summed for one in found)], axis=0).tolist()
     return (S / squares, S / math.sqrt(spread), int(pairs)) if spread > 0 else (0.0, 0.0, int(pairs))
 
@@ -178,8 +182,12 @@ def neighbour_sums(found: Sequence[FirstResiduals]) -> Floats:
 
 
 def choose_window(psi: Floats) -> int:
-    """M, the lag after which the autocorrelations of all columns of psi : (n, d) are negligible for ENDING lags: below
-    2 sqrt(log10(n) / n) (Politis, 2003) or twice Bartlett's standard error, sqrt((1 + 2 sum_{k < h} rho_k^2) / n)."""
+    """M, the lag after which the autocorrelations of all columns of psi : (n, d) are negligible for ENDING lags.
+
+    Negligible is below 2 sqrt(log10(n) / n) (Politis, 2003) or below twice the standard error that Bartlett's formula
+    gives an autocorrelation whose true value is 0, sqrt((1 + 2 sum_{k < h} rho_k^2) / n). 0 for independent rows.
+    Twice, for what is negligible lag by lag need not be so in sum.
+    """
     n = len(psi)
     most = n // SHARE
     if most == 0:
@@ -195,8 +203,10 @@ def choose_window(psi: Floats) -> int:
 
 
 class ScoreSums:
-    """Sums over the rows of N sites of the scores at a solution, as a kind of covariance needs them: (N, d, d), or one
-    wider with an intercept of the site's own; `alone` says where one row is all of its site.
+    """Sums over the rows of N sites of the scores at a solution, as a kind of covariance needs them.
+
+    Where sites have intercepts of their own, a score has one entry more, that of the site's, with its column z of
+    squares that add up to 1: sums are then (N, d + 1, d + 1), and `alone` says where one row is all of its site.
 
     penalty : (d,), the ridge; mean : (N, d), about which scores are taken, or 0
     window : (N,) in lags; systems : of the sites; places : (N,) rows with those that were left out

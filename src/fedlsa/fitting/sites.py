@@ -40,8 +40,13 @@ NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # what a folder is called whose row
 
 
 def open_tables(sites: Any, task: Task, site: str | None = None, decimal: str | None = None) -> list[DataTable]:
-    """Tables of whatever `fl.fit` takes, with its arguments; tuples are those of fl.problems.regression and
-    from_transitions."""
+    """Tables of whatever `fl.fit` takes; site : the column that says which site a row is of.
+
+    decimal : the mark of CSV files, by default as their numbers show it
+
+    Sites of a column are in the order of their names, numbers in theirs. Columns by name are a mapping or a data frame;
+    tuples are those of fl.problems.regression and from_transitions.
+    """
     if decimal is not None:
         checks.choice("decimal", decimal, DECIMAL_MARKS)
     if site is not None and (not isinstance(site, str) or not site):
@@ -101,8 +106,11 @@ def _is_entry(value: Any) -> bool:
 
 
 def _named(entries: Sequence[Any]) -> list[tuple[str, Any, str]]:
-    """Entries with their names, and how errors call them; a folder is all the files in it. Files have their names, or
-    paths, others that of their pair (name, table), as a pandas group-by gives them, else "site 3"."""
+    """Entries with their names, and how errors call them; a folder is all the files in it.
+
+    Files have their names where they are unique, else their paths; others the name of their pair (name, table), as
+    iterating over a pandas group-by gives them, else "site 3".
+    """
     out: list[tuple[str, Any, str]] = []
     for c, entry in enumerate(entries):
         given, pair = f"sites[{c}]", isinstance(entry, (tuple, list)) and len(entry) == 2
@@ -157,7 +165,10 @@ class SplitFiles(DataTable):
 
 
 def _open_split(paths: Sequence[tuple[str, Path]], site: str, decimal: str | None) -> SplitFiles:
-    """Files that hold the rows of many sites, which a first pass over their column, or key of folders, finds."""
+    """Files that hold the rows of many sites, by a column, or by the key of folders called key=value.
+
+    A first pass over that column finds the sites.
+    """
     files = []
     for name, path in paths:  # firm=3/part.parquet is of firm 3
         file = open_file(name, path, decimal)
@@ -300,8 +311,10 @@ def _from_tuple(name: str, entry: Sequence[Any], task: Task) -> MemoryTable:
 
 
 def _matrix_columns(site: str, what: str, values: Any, names: Names | None, default: str = "") -> dict[str, Any]:
-    """The columns of a matrix by name: those of a list, else a prefix and their numbers, or a data frame's own names; a
-    vector is one column."""
+    """The columns of a matrix by name: those of a list, else a prefix and their numbers; a vector is one column.
+
+    A data frame has names of its own, which a prefix is put before; its order of columns means nothing.
+    """
     where = f"{site}: {what}"
     if has_names(values):
         given = dict(from_columns(where, values).given)

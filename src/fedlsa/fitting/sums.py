@@ -44,8 +44,9 @@ class Summary:
 class SiteSums:
     """Moments of the rows of N sites, as pieces add to them: of k features and a target z, by the rows' weights.
 
-    The mean is origin + offset, so that columns far from 0 keep their digits; the scatter sum (z - mean)(z - mean)^T.
-    They give the rows' system in any coordinates. Of a value function A and b are the sums of u v^T and y u.
+    The mean is origin + offset, the scatter sum (z - mean)(z - mean)^T. They give the rows' system in any coordinates
+    without a second look at the rows. Columns may be far from 0, for their spread: differences from an origin among the
+    rows are exact where the mean itself would be rounded. Of a value function A and b are the sums of u v^T and y u.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -205,8 +206,11 @@ def penalty_of(task: Task, scale: FeatureScale) -> Floats:
 def scale_of(
     task: Task, mean: Floats, variance: Floats, largest: Floats, names: Sequence[str], where: str
 ) -> FeatureScale:
-    """The coordinates of the run, from the mean, variance and largest absolute value of the columns over all sites'
-    rows, (k + 1,) each; names : of the k features; where : the sites, for errors"""
+    """The coordinates of the run, from the mean and variance of the columns over all sites' rows, (k + 1,) each.
+
+    A column that is constant at every site, and has no coefficient of its own beside the intercept, is an error.
+    largest : (k + 1,) absolute values; names : of the k features; where : the sites, for errors
+    """
     k, constant = len(names), variance <= (CONSTANT * mean) ** 2
     intercept = shared_intercept(task)
     for j in np.flatnonzero(constant[:k]).tolist():
@@ -291,9 +295,11 @@ class Systems:
 class SolvedSystem:
     """Where scores are taken: theta : (d,) with A theta = b, A : (d, d); or of each of N sites, with one axis more.
 
-    share : (N,), of each site's rows in A; rank : (N,) how many combinations of coefficients they determine
-    free : (N, d, d), directions that they leave open, 0 beyond these. For least squares a multiple of the projection on
-        them is added to A, which changes no residual, no leverage, and nothing that rows determine
+    share : (N,), of each site's rows in A. A is symmetric but for value functions
+    free : (N, d, d), directions that a site's rows leave open, 0 beyond these; rank : (N,) how many coefficients, or
+        combinations of them, they determine. For least squares A is then the site's matrix and a multiple of the
+        projection on what is open. Rows have no part in it, so residuals, leverages, and whatever the rows determine
+        are as they are without it
     """
 
     theta: Floats

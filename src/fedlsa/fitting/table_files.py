@@ -1,8 +1,10 @@
 """Tables in files, read in pieces: Parquet, and CSV as people have it. Wanted columns alone are read.
 
-What separates fields of a CSV file is read off the header; the first block shows which columns are numbers, and their
-decimal mark. A mark that can be read in two ways, 1.234 beside decimal commas, or 1,234, is refused unless decimal=...
-says which it is: then the other stands between thousands. After an error a slow reader says which row it was.
+CSV is separated by commas, semicolons, tabs or bars, with decimal commas and missing values. What separates fields is
+read off the header; the first block shows which columns are numbers, and their decimal mark. A mark that can be read in
+two ways, 1.234 beside decimal commas, or 1,234, is refused unless decimal=... says which it is: then the other mark
+stands between thousands. Columns that are used as labels keep their text. After an error a slow and careful reader says
+which row it was.
 """
 
 from __future__ import annotations
@@ -57,11 +59,12 @@ DOUBTFUL = re.compile(r"\s*[+-]?[1-9]\d{0,2}[.,]\d{3}\s*")  # 1.234: a thousand,
 
 @dataclass(frozen=True)
 class CsvDialect:
-    """How a file is written; decimals : marks of columns of numbers, "" where the first block of a file with semicolons
-    shows none: then no later number has one; flags : columns of true and false; given : whether the mark was given.
+    """How a file is written; marks : of columns of numbers; flags : columns that begin with true and false.
 
-    doubtful : columns of numbers with a field that can be read in two ways; mixed : columns of text that are numbers
-    but for some field; and where: row, from 1, and field
+    given : whether the mark was given: then the other one stands between thousands. A mark is "" where nothing in the
+    first block shows it, beside semicolons, which are used where commas are decimal marks: then no later number has one
+    doubtful : columns of numbers with a field that can be read in two ways, and where; mixed : columns of text that are
+    numbers but for some field, and where: row, from 1, and field
     """
 
     separator: str = ","

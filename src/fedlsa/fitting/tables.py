@@ -153,7 +153,10 @@ def pandas_categories(schema: Any) -> set[str]:
 
 
 def block_rows(width: int, cached: int = CACHED_NUMBERS) -> int:
-    """How many rows of `width` numbers make a block: it fits into the cache, but is larger than its sums (width^2)."""
+    """How many rows of `width` numbers make a block, so that memory stays bounded however wide they are.
+
+    A block fits into the cache unless it would then be hardly larger than its sums, of width^2 numbers.
+    """
     numbers = min(NUMBERS, max(cached, 4 * width**2))
     return max(256, min(ROWS, numbers // max(width, 1)))
 
@@ -235,8 +238,11 @@ class DataTable:
         raise NotImplementedError
 
     def blocks(self, columns: Sequence[str], size: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
-        """The columns, at most `size` rows at a time; what is no number is a SiteDataError. Blocks of a batch are parts
-        of one array, each filled just before it is used, so that sums over it find it in the cache."""
+        """The columns, at most `size` rows at a time; what is no number is a SiteDataError.
+
+        Blocks of a batch are parts of one array, which takes memory in few large pages; each is filled just before it
+        is used, so that sums over it find it in the cache.
+        """
         place = {c: j for j, c in enumerate(columns)}
         for rows, numbers, texts, codes in self.batches(columns, labels):
             n = len(numbers[0]) if numbers else len(next(iter(texts.values())))
@@ -464,8 +470,11 @@ class MissingRows:
 def drop_incomplete(
     blocks: Iterator[ColumnBlock], found: MissingRows, drop: bool, start: int = 0
 ) -> Iterator[tuple[ColumnBlock, Codes | None]]:
-    """The blocks without the rows that lack a value, which are counted in `found`, and the gaps that they leave; unless
-    they are to be dropped the rest is read to count, and is an error. Sites count from `start`."""
+    """The blocks without the rows that lack a value, which are counted in `found`, and the gaps that they leave; their
+    sites count from `start`.
+
+    Unless they are to be dropped, the first such row ends the blocks: the rest is read to count, and is an error.
+    """
     here = slice(start, start)
     for block in blocks:
         here, kept = slice(start, start + len(block.names)), found.complete_rows(block, start)

@@ -1,4 +1,5 @@
-"""The coordinator's audit log, the hash chain of its folder (store.py): what it sent, took, refused, settled, approved.
+"""The coordinator's audit log, the hash chain of its folder (store.py): what it sent, took, refused and settled, and
+whom it approved, so that it can be shown afterwards what was asked of whom, and when.
 
 Orders are written down before they are sent, as digests of the very bytes, signature included: whoever kept an order
 can show that it is the one that was sent, and the log itself holds no number of anybody's.

@@ -1,7 +1,8 @@
 """Try it now: a coordinator and four sites as processes of this machine, with TLS and keys, over files made here.
 
-One site is killed with -9 in the middle and brought back. At the end the network's estimate stands beside the pooled
-solution, which needs all rows in one place, and beside the simulation of the same run.
+The sites' answers are masked, so that the coordinator learns sums only. One site is killed with -9 in the middle and
+brought back. At the end the network's estimate stands beside the pooled solution, which needs all rows in one place,
+and beside the simulation of the same run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Files that survive a power cut, written whole and synced, and secrets, of mode 600 from their first byte."""
+"""Files that survive a power cut, and files that only their owner may read.
+
+All is written whole and synced, folder included, before we go on. A secret has mode 600 from its first byte, and is
+refused when it has become open. What changes as runs go on is in a database (store.py).
+"""
 
 from __future__ import annotations
 

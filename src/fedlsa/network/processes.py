@@ -99,7 +99,11 @@ def interrupted_by_signals() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now, and that no system gives to a connection before it is used."""
+    """A port of loopback that nobody listens on now, and that no system gives away by itself before it is used.
+
+    A port that was asked of the system could be given to anybody's connection in the meantime, or while a process
+    that serves at it is started again.
+    """
     for port in secrets.SystemRandom().sample(OWN_PORTS, 100):
         with socket.socket() as s, suppress(OSError):
             s.bind(("127.0.0.1", port))
@@ -168,8 +172,10 @@ def reporting(path: Path, say: Callable[[str], None]) -> Callable[[str], None]:
     return report
 
 
-# Which protocol and program each side has: told when a site joins, and kept with every run. Programs of different
-# versions may speak the same protocol, so that one side can be upgraded before the other, also during a run.
+# Which protocol and which program each side has: told when a site joins, and kept with every run.
+#
+# Two sides speak the same protocol or not at all; the refusal says which of them is to be upgraded. Programs of
+# different versions may speak the same protocol, so that one side can be upgraded before the other, also during a run.
 
 PROTOCOL, PROGRAM = "fedlsa-protocol", "fedlsa-program"  # metadata of a stream
 OTHER = {"site": "coordinator", "coordinator": "site"}

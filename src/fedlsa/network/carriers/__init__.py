@@ -1,8 +1,11 @@
 """What moves bytes between coordinator and sites, and nothing else: it reads no message and knows no round.
 
-What is asked and answered is signed above a carrier, so one that loses, repeats, delays or changes messages costs time,
-and never more: by the coordinator with the network's signing key, by a site with the key of its certificate. Before an
-answer's body stands the digest of the order, so that it answers no other.
+A carrier says who is there and asks them. What is asked and answered is signed above it, so a carrier that loses,
+repeats, delays or changes messages costs time, and never more.
+
+The coordinator signs with the network's signing key, a site with the key of its certificate. Before an answer's body
+stands the digest of the order, so what a site said to an earlier order, of this run or of another, is no answer to this
+one; and what was signed for one site, or as an order, is nothing for another site, or as an answer (codec.py).
 """
 
 from __future__ import annotations

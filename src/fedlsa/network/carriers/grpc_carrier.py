@@ -1,10 +1,11 @@
 """The coordinator's carrier over gRPC with mutual TLS: every site holds one stream, which it opened itself.
 
-Whose a stream is says the common name of its certificate, which must be, byte for byte, the one approved for that name;
-when that file is replaced or removed the stream is closed. A newer stream of a name takes the place of the older one.
+Nobody passes the handshake without a certificate that is trusted now. Who a stream belongs to is the common name of its
+certificate, and the certificate must be, byte for byte, the one that was approved for that name; when that file is
+replaced or removed the stream is closed. A newer stream of a name takes the place of the older one.
 
 A frame is the number of an order (8 bytes) and the order, or its answer. What was not asked for, was answered already
-or came too late is dropped and counted: a site can make the coordinator hold no more than one message at a time.
+or came too late is dropped and counted, so a site can make the coordinator hold no more than one message at a time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""A site's side of the gRPC carrier: one stream outwards, opened again after growing pauses. Only the newest order
-waits for its answer. No proxy is used, whatever the environment says, unless one is given.
+"""A site's side of the gRPC carrier: one stream outwards, opened again after growing pauses, and answers one by one.
+
+Only the newest order waits: a site that was slow does not answer what nobody waits for any more. No proxy is used,
+whatever the environment says, unless one is given.
 """
 
 from __future__ import annotations
@@ -65,7 +67,10 @@ WINDOW_SECONDS = 60.0
 
 @dataclass
 class LimitedLog:
-    """A log that nobody can fill: so many lines a minute about each subject, and then how many were left out."""
+    """A log that nobody can fill: so many lines a minute about each subject, and then how many were left out.
+
+    Subjects are few: names of sites, and one for all strangers.
+    """
 
     write: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic

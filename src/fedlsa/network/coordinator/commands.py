@@ -82,8 +82,11 @@ _read = lru_cache(maxsize=1024)(lambda path, stamp: path.read_bytes())
 
 
 class Lineage:
-    """Every start of a coordinator has an identity of its own, and its folder keeps those of all before it, for sites
-    ask whether it knows the one they were with: a second coordinator, on a copy of the folder, is noticed."""
+    """Every start of a coordinator has an identity of its own, and its folder keeps those of all before it.
+
+    A site remembers whom it was with last, and asks a coordinator whether it knows that one. A restart does; a second
+    coordinator that was started from a copy of the folder does not know the other's later starts, and is noticed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.identity = secrets.token_hex(8)
@@ -255,7 +258,8 @@ def served(
 ) -> Iterator[Callable[[], None]]:
     """Serve a network while the block lasts, which calls what it is given now and then.
 
-    page : where the live page is shown, None: nowhere; carrier : NAME:PLACE, one that is installed beside fedlsa
+    page : where the live page is shown, by default at the port that init chose, on loopback; None: nowhere
+    carrier : NAME:PLACE, one that is installed beside fedlsa; sites are then reached through it, not at our own port
     """
     network = Network.load(folder)
     resolved = network.folder.resolve()

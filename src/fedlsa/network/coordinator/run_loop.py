@@ -1,5 +1,7 @@
-"""A run from its first question to its last message: names, coordinates and a plan are settled with all sites
-(agreement.py); then rounds, each stored before the next, so that a killed coordinator goes on; then the estimate.
+"""A run from its first question to its last message, over any transport that carries messages to sites and back.
+
+First names, coordinates and a plan are settled with all sites (agreement.py); then rounds, each stored before the next;
+then all get the estimate. A coordinator that was killed begins again where the stored files say.
 """
 
 from __future__ import annotations
@@ -251,13 +253,19 @@ def _error(state: ServerState, terms: Agreement) -> float:
     return server.estimated_error(state) if rate is None else remaining_error(movement, rate)
 
 
-# Standard errors, from two more masked sums over all sites (fitting/covariance.py), and a run's result as a model.
+# Standard errors of a run between sites, from two more sums over all of them, and a run's result as a model.
+#
+# All sites must take part (share_scores in their policies): the sums are masked as those of rounds are, and hold d x d
+# numbers. fitting/covariance.py has the mathematics.
 
 MOST_COEFFICIENTS = 300  # of which sums of products are a message of less than 16 MiB
 
 
 def standard_errors(with_: Inquiry, state: ServerState, terms: Agreement, slack: float) -> dict[str, Any]:
-    """What result.json holds of them: fields of a Fit under "errors", or under "no_errors" why there are none."""
+    """What result.json holds of them: fields of a Fit under "errors", or under "no_errors" why there are none.
+
+    slack : the relative error of the last direction, about
+    """
     task, scale = with_.network.task, scale_from_json(terms["scale"])
     T, t = scale.original()
     try:

@@ -1,10 +1,12 @@
-"""A run at the coordinator: what was asked, where it stands, what came of it; what is seen of it comes from its events.
+"""A run at the coordinator: what was asked, where it stands, what came of it. All commands read it, and what is seen of
+a run comes from its events.
 
 runs/EXPERIMENT/options.json   what `fedlsa network run` asked for
                 result.json    there once the run is over; failed.json: there once it cannot go on
 
-All else is in the coordinator's store (store.py), by the run's name: version, token, certificates, terms (names of
-coefficients, coordinates, the plan), the server's state after every round, events, and whether it was asked to stop.
+All else is in the coordinator's store (store.py), by the run's name: the version of the program that began it, the
+token by which sites tell it from an earlier run of the same name, certificates, terms (names of coefficients, the run's
+coordinates, the plan), the server's state after every round (server.py), events, and whether it was asked to stop.
 """
 
 from __future__ import annotations
@@ -230,7 +232,8 @@ def amount(count: float) -> str:
     return f"{count:.3g} GB"
 
 
-# What is seen of a run, from its events, on pages and terminals. What somebody else wrote is made printable here, once.
+# What is seen of a run, from its events: the live page, `fedlsa network status`, /metrics and the table of
+# `fedlsa network run` all show one RunSummary. What somebody else wrote is made printable here, once.
 
 SHOWN_EVENTS, SHOWN_ALARMS, SHOWN_ROUNDS = 60, 20, 12
 CURVE_POINTS = 1000  # of the error; beyond twice as many every second one is left out
@@ -394,7 +397,10 @@ class RunSummary:
         }
 
     def _prediction(self, terms: dict[str, Any], rounds: int | None) -> dict[str, Any] | None:
-        """The curve that the plan says (terms: `curve`, exact, or `rate`), in words what it is; None without a plan."""
+        """The curve that the plan says, and in words what it is; None where nothing was planned.
+
+        terms : of the run: `curve` holds (round, error), exact; `rate` is r, by which an error shrinks at least
+        """
         exact = terms.get("curve")
         if isinstance(exact, list) and exact:
             step = max(1, len(exact) // CURVE_POINTS)

@@ -1,8 +1,9 @@
 """Keys and certificates, and what they say.
 
-Keys for TLS and signatures are ECDSA P-256; a site makes such a pair itself, and an X25519 pair for masks. Its
-certificate, which it signs itself, names site and network and holds both public keys; it counts once the coordinator
-has approved it. The network's id is a digest of the public keys of its authority and its coordinator's signatures.
+Keys for TLS and signatures are ECDSA P-256. A site makes two pairs of keys itself: one of these, and an X25519 pair for
+masks. Its certificate, which it signs itself, names site and network and holds both public keys; it counts once the
+coordinator has approved it, and nobody else signs anything. The network's id is a digest of the public keys of its
+authority and of its coordinator's signatures: other keys would be another network.
 """
 
 from __future__ import annotations
@@ -219,7 +220,8 @@ def expires(pem: bytes) -> datetime:
     return _dates(pem)[1]
 
 
-# The network's authority lasts ten years, and signs certificates of the coordinator's TLS server.
+# The network's authority lasts ten years, and signs certificates of the coordinator's TLS server. These, and those that
+# sites sign themselves, last 825 days.
 
 
 def new_authority(key: bytes) -> bytes:

@@ -1,6 +1,8 @@
 """What is done to folders, all at once or not at all: a coordinator makes its own, approves and revokes sites, adds and
-removes them, renews its certificate; a site makes its own from a bundle, which is data: it starts no command and
-loosens no policy. Private keys are made where they are used and never leave.
+removes them, renews its certificate; a site makes its own from a bundle, with keys and a certificate.
+
+Private keys are made where they are used and never leave. A bundle is data: the site's own program writes README,
+service file and policy, so whoever sends a bundle can neither have commands started nor loosen a policy.
 """
 
 from __future__ import annotations

@@ -97,7 +97,10 @@ class PageState(ABC):
         return Shown(exposition(self._families(self.content())).encode(), METRICS_KIND)
 
     def show(self, port: int, address: str = LOOPBACK) -> Page:
-        """Show it at an address, with /health and /metrics; port 0 takes a free one. Whoever reaches it can read it."""
+        """Show it at http://127.0.0.1:port/, with /health and /metrics; port 0 takes a free one.
+
+        address : to listen on, loopback by default: whoever can reach the page can read it
+        """
         checks.integer("port", port, at_least=0, at_most=65535)
         routes = {f"/{name}": static(name) for name in (*self.FILES[1:], *SHARED_FILES)}
         shared = scripts(*self.DRAWS) | {COLOURS: static_text(COLOURS)}

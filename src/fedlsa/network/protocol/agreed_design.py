@@ -1,7 +1,8 @@
 """What all sites make features of: columns in one order, and the levels of categories, agreed before a run.
 
-The coordinator joins what sites describe and sends the same back to all: it is part of the orders for sums, so that
-sites that were told different designs have no sum. A site holds it against its own table (`chosen`).
+Each site describes its own. The coordinator joins them, matched by name, and sends the same back to all: it is part of
+the orders for sums, whose digests label the sites' masks, so that sites that were told different designs have no sum.
+A site holds what comes back against its own table before it uses it (`chosen`).
 """
 
 from __future__ import annotations
@@ -130,8 +131,10 @@ def scale_sums(summary: Summary, weight: float, dither: Iterator[Fraction] | Non
 
 
 def pooled_summary(sums: Sequence[int]) -> Summary:
-    """The weighted mean and variance of every column over all sites, from integers in any unit, as of one row; largest
-    is the root mean square."""
+    """The weighted mean and variance of every column over all sites, from integers in any unit, as of one row.
+
+    `largest` is the root mean square, which is what a scatter of rounding errors is compared with.
+    """
     k, left = divmod(len(sums) - 1, 2)
     total = sums[0]
     if left or k < 1 or total <= 0:

@@ -1,11 +1,14 @@
 """A site's side of a round, without network, files or clocks: client_step maps (state, work) to (state, answer).
 
-The acknowledgement protocol, which keeps sum_c w_c xi_c = 0 whatever the wire does. A site does not correct xi when it
-answers: it cannot know whether the answer will be averaged. Every order brings the entries of the run's transcript
-(messages.py) that its sites may not know, what was really averaged, to all sites the same. Only where an entry is about
-the very order that the site holds an answer to, it does xi <- xi + gain (mean - sent). So a reply that was lost, late,
-refused or not averaged never moves xi, and one that was averaged moves it exactly once, even if site or server were
-dead in between: each stores its state before what it says leaves. The same order has the same answer, to the bit.
+The acknowledgement protocol, which keeps sum_c w_c xi_c = 0 whatever the wire does. A site keeps xi, the number of the
+last round it answered, and what it sent. It does not correct xi when it answers: it cannot know whether the answer will
+be averaged. Every order brings the entries of the run's transcript (messages.py) that its sites may not know, what
+was really averaged, to all sites the same. Only where an entry is about the very order that the site holds an answer
+to, it does xi <- xi + gain (mean - sent). So a reply that was lost, late, refused or not averaged never moves xi, and
+one that was averaged moves it exactly once, even if site or server were dead in between: the site stores its state
+before its answer leaves, the server stores its own before the next order leaves. xi stays at the site: the sum of all
+corrections is 0 whatever the server knows of them. Rows are drawn from the site's own secret and the label of the
+order: the same order has the same answer, to the bit, and another order draws other rows.
 If site and server remember different pasts (a lost disk, an old backup, a server that lies), the site says "forgot";
 then all sites begin again at xi = 0 with a new generation (server.py).
 """
@@ -200,7 +203,10 @@ def _check_order(state: ClientState | None, work: Work, run: SiteRun) -> None:
 
 
 def _check_proportion(delta: Floats, steered: Floats, longest: float) -> None:
-    """Refuse an answer in which the rows' part is lost, beside the control variate's or by a cut: it hides nobody."""
+    """Refuse an answer in which the rows' part is lost: it would hide nobody.
+
+    Beside what the control variate adds, or because so long a change would be cut to a vector that all know.
+    """
     if not np.linalg.norm(delta) <= longest:
         raise PolicyError(f"this site's change is longer than {longest:.3g}, or beyond all numbers")
     own = float(np.linalg.norm(delta - steered))
@@ -209,7 +215,10 @@ def _check_proportion(delta: Floats, steered: Floats, longest: float) -> None:
 
 
 def client_finish(state: ClientState | None, finish: Finish, run: SiteRun) -> tuple[ClientState, Finished]:
-    """The state with the last averages in it, and the share of w_c xi_c; of another past it is a ForgotError."""
+    """The state with the last averages in it, and the share of w_c xi_c.
+
+    A site of another past has no part in this sum, so that it cannot be read: that is a ForgotError.
+    """
     weight = finish.weight(run.name)
     if state is not None and state.experiment != finish.experiment:
         raise ForgotError("this site holds the state of another run")

@@ -160,8 +160,10 @@ def decode(body: bytes, kind: Any) -> Any:
         raise MalformedError(f"a message must be of this version's form: {printable(error)}") from None
 
 
-# Bytes that say who wrote them: what every carrier moves. A sealed body has the writer's signature before it, over the
-# purpose ("order" or "answer"), the network and the site too: what was written for another says nothing here.
+# Bytes that say who wrote them: what every carrier moves. A sealed body has the writer's signature before it. What is
+# signed names the purpose ("order" or "answer"), the network and the site besides the body, which names run and round:
+# an order for one site is none for another, an answer is no order, and what was written for another network says
+# nothing here.
 
 
 def sign(key: Any, purpose: str, network: str, site: str, body: bytes) -> bytes:

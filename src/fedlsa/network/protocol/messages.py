@@ -26,11 +26,14 @@ from .run_settings import RunTerms
 
 # What was averaged in a run, as one chain of hashes that all its sites hold: masks are bound to its head.
 #
-# A coordinator that tells one site of a round that nobody else took part in would steer this site's control variate
-# alone, and read its own part from the next sums. So every site folds every average of a generation into a chain, those
-# in which it took no part too, and the label of a mask holds the chain's head: sites whose pasts differ have masks that
-# do not cancel. An entry is the round, the digests of its order and of the mean that came of it, and a bit for each
-# site of the run, whether it was averaged. Its row of bytes is what is hashed.
+# An exact sum hides a site only if all sites of the sum have the same past, for an answer depends on the control
+# variate, and that on what was averaged before. A coordinator that tells one site of a round that nobody else took part
+# in would steer this site's control variate alone, and read its own part from the next sums. So every site folds every
+# average of a run (its generation of control variates) into a chain, those in which it took no part too, and the label
+# of a mask holds the chain's head: sites whose pasts differ have masks that do not cancel, and the sum is noise.
+#
+# An entry is what all must agree on: the round, the digest of its order (theta, step size, sites, weights), the digest
+# of the mean that came of it, and who was averaged, a bit for each site of the run. Its row of bytes is what is hashed.
 
 DIGEST = 32  # bytes of a SHA-256
 FIXED = 8 + 2 * DIGEST  # bytes of an entry before the bits of its sites
@@ -243,7 +246,10 @@ class Work(Continued, frozen=True):
 
 
 class Reply(Answer, frozen=True):
-    """A share of w_c (theta_hat_c - theta); order : the digest of what was answered (Summed.label)."""
+    """A share of w_c (theta_hat_c - theta).
+
+    order : the digest of what was answered (Summed.label), for shares to different orders have no sum
+    """
 
     generation: int
     round: int

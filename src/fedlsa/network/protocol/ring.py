@@ -1,9 +1,10 @@
 """Integers modulo 2^k, in which sites hide what they send: single shares are noise, their complete sum is exact.
 
-A site writes each number as an integer multiple of a unit, and adds one mask for every other site of the sum, which the
-two derive from a secret that only they share and from a label, a digest of what all sites of the sum were told; the one
-whose name comes first adds it, the other subtracts it. Any smaller sum is uniformly random to who does not know the
-secrets, and no mask is used for two different orders.
+A site writes each number as an integer multiple of a unit (fixed point), and adds one mask for every other site of the
+sum. Two sites derive the same mask from a secret that only they share; the one whose name comes first adds it, the
+other subtracts it. So the sum over all sites named in the order is the sum of what they hide, and any smaller sum is
+uniformly random to who does not know the secrets. The masks depend on a label, a digest of what all sites of the sum
+were told: whoever is told something else uses other masks, and no mask is used for two different orders.
 
 A share is an array (n, limbs) of 16-bit limbs, the lowest first, stored as int16 because messages hold signed numbers.
 """
@@ -59,7 +60,10 @@ def to_floats(integers: Iterable[int], unit: float) -> list[float]:
 
 
 def within(integers: Iterable[int], limbs: int) -> list[int]:
-    """The integers, each brought into the range of a share, and so their weighted sum. A refusal would tell of them."""
+    """The integers, each brought into the range of a share. No refusal: it would tell who asks what they are.
+
+    What sites send is weighted, and weights sum to at most 1: where each is within half the range, so is the sum.
+    """
     most = 2 ** (LIMB_BITS * limbs - 2) - 1
     return [min(max(n, -most), most) for n in integers]
 
@@ -140,9 +144,10 @@ def _mask(secret: bytes, label: bytes, shape: tuple[int, int]) -> Limbs:
 
 # What a site really sends of theta_hat - theta: shortened, rounded to a grid and noised, in this order.
 #
-# The site's control variate is corrected with what the server can read of it in the sum: so sum_c w_c xi_c = 0 stays
-# exact under noise and rounding. What rounding took from the last averaged reply is added to the next. Privacy noise is
-# discrete Gaussian (privacy.py), on the integers of the grid: no floating-point number stands in its promise.
+# The site's control variate is corrected with what the server can read of it in the sum, never with what the site meant
+# to send: so sum_c w_c xi_c = 0 stays exact under noise and rounding. What rounding took from the last averaged reply
+# is added to the next, so that nothing is lost for good. With privacy noise the integers of the grid get discrete
+# Gaussian noise (privacy.py): the promise is about integers, and no floating-point number stands between it and them.
 
 MAX_THETA = 2.0**30  # of an entry, in the run's coordinates: a larger one would drown the sites' own parts
 MAX_ENTRY = 2.0**60  # of a change: what exceeds it has left the range of sums (VECTORS)

@@ -40,13 +40,15 @@ class StartOptions(Checked):
     epsilon : the accuracy, from which a plan follows; or by hand step_size, local_steps and rounds (Scaffnew
         communicates with probability 1 / local_steps)
     local : a step uses rows at random, or the site's means
-    weight : "samples", each row counts the same, or "sites", each site does; by default as in fl.fit
+    weight : "samples", each row counts the same, or "sites", each site does; by default as in fl.fit, "samples" for a
+        regression (pooled least squares) and "sites" for a value function
     max_weight : largest share of one site in the average, whatever it says of its rows; by default a half, of three
-        sites or more
+        sites or more. Where it binds, rows do not all count the same, and the run says so
     aggregation : "secure": the coordinator learns sums over at least three sites; "plain": every site's changes. By
         default secure where there are three sites or more
     min_sites : sites of a round; with fewer it changes nothing. By default all of them where masked sums have no noise,
-        for sums over two groups of sites tell how they differ; else half of them
+        for sums over two groups of sites tell how they differ, and sites refuse a second group; else half of them
+        (which sites whose own policy asks for no noise refuse too)
     deadline : seconds in which a round must be answered; grace : seconds for which it waits for a site that is away
     participation, participants : how many sites take part in a round, drawn as fl.simulate draws them, as a share or
         as a count; by default all that are present

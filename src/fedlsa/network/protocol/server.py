@@ -11,14 +11,16 @@ A server that died takes the stored state and gives the open round's orders out 
 
 With secure aggregation only the sum over all who were invited can be read: if one of them does not answer, the round is
 in vain, and the next is opened without those who were missing. With plain aggregation those who answered are averaged.
+In both the server needs to know no control variate: each site corrects its own, and the corrections sum to 0.
 
 A site that misses `patience` rounds in a row is gone. "restart": the generation of all control variates ends, and every
-site begins at xi = 0. "freeze": nothing moves, and the sum is 0 over all sites, gone or not. A site that says "forgot"
-has lost its xi, which ends the generation too.
+site, the lost one too if it returns, begins at xi = 0, so that their sum is 0. "freeze": nothing moves, and the sum is
+0 over all sites, gone or not. A site that says "forgot" has lost its xi, which ends the generation too.
 
-Sites are not trusted. A change, and of sums the mean, must not be longer than the order says: `outlier` times the
-running median of all sites' sizes, or the run's clip. Who breaks the protocol `strikes` times is put aside. With a
-trimmed mean control variates no longer sum to 0, and the limit is not theta_star exactly where sites differ.
+Sites are not trusted. A change must not be longer than the order says, which is `outlier` times the running median of
+all sites' sizes, or the run's clip: honest sites shorten theirs, others are refused, and with sums the mean must keep
+to the same length. Who breaks the protocol `strikes` times is put aside. With a trimmed mean the sum of control
+variates is no longer 0, and the limit is not theta_star exactly where sites differ: the price of that robustness.
 """
 
 from __future__ import annotations
@@ -455,8 +457,11 @@ def finished(state: ServerState) -> str | None:
 
 
 def estimated_error(state: ServerState) -> float:
-    """||last movement|| / (1 - contraction), the contraction being the mean shrinkage of the last movements: an
-    extrapolation, not a bound. inf while movements do not shrink or are too few."""
+    """||last movement|| / (1 - contraction), the contraction being the mean shrinkage of the last movements.
+
+    What is still to go if theta keeps moving in the same way, and shrinks as it did: an extrapolation, not a bound. It
+    knows nothing of sampling noise, bias or the error of the data. inf while movements do not shrink or are too few.
+    """
     last = state.movement[-WINDOW:]
     if len(last) < 3:
         return float("inf")

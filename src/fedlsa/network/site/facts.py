@@ -162,7 +162,10 @@ def measure(
     design: AgreedDesign | None = None,
     local: str = "rows",
 ) -> tuple[Scalars, SharedMoments | None]:
-    """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS."""
+    """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS.
+
+    local : what steps use, "rows" or "means", which have no noise
+    """
     columns, ridge, d = site_columns(site, task, design), task.ridge, scale.dim
     check_scale(task, columns, scale)
     bare, W = _moments(read_scaled(site, task, columns, scale), site.sites, d)
@@ -255,8 +258,10 @@ class _Rarity:
         return names[j], int(off[j])
 
 
-# The site's table as runs read it. Rows are drawn from the site's secret and the label of the order: the same order has
-# the same answer, also after a crash, and no two orders draw the same rows.
+# The site's table as runs read it: looked at once, made ready for local steps, and drawn from in secret.
+#
+# Rows are drawn from the site's secret and the label of the order. So the same order has the same answer, also after a
+# crash, and no two orders draw the same rows: a coordinator cannot look at one sample of rows twice.
 
 
 @dataclass

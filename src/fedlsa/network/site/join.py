@@ -23,8 +23,12 @@ from .site_data import clear_prepared, open_data
 
 
 class Acquaintance:
-    """Which coordinator a site was with last: it stays with that one and those that follow on it, so that a second one
-    with the same keys is noticed; not one on a copy made after the first's last start, which takes its place."""
+    """Which coordinator a site was with last: it stays with that one and those that follow on it.
+
+    Two coordinators with the keys of one network, on two machines, are noticed here: the second does not know what the
+    first did since the folder was copied. What is not noticed: a copy that is made while the first one is stopped, or
+    after its last start, and that takes its place for good.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

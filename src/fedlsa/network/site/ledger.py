@@ -1,11 +1,12 @@
 """The site's ledger: what was asked, what left, what it cost in privacy. Nothing leaves the site without an entry.
 
-It is the hash chain of the site's folder (network/store.py). Its totals are kept in a copy outside that folder, and in
-signed receipts that the coordinator gives back when a run begins. Where the chain is behind them, it has been lost or
-restored: then the larger totals count, the runs of before are closed, and the fact is an entry of its own.
+It is the hash chain of the site's folder (network/store.py). Its totals are kept in a second place outside that folder,
+and every answer carries a receipt with them, signed by the site, that the coordinator keeps and gives back when a run
+begins. Where the chain is behind its copy or a receipt, it has been lost or restored from a backup: then the larger
+totals count from there on, the runs of before are closed, and the fact is an entry of its own.
 
-A mask is a function of the order (its label), so two different answers to one order would betray their difference: what
-was answered to a label is remembered, and only the same answer leaves again.
+The ledger also keeps masks safe. A mask is a function of the order (its label), so two different answers to one order
+would betray their difference: what was answered to a label is remembered, and only the same answer leaves again.
 """
 
 from __future__ import annotations
@@ -143,7 +144,10 @@ class Ledger:
     """The ledger of one site, opened: verified to its last entry, compared with its copy."""
 
     def __init__(self, store: Database, copy: Path, site: str, key: Any = None) -> None:
-        """copy : the file outside the site's folder; key : the site's private one, without which it only reads."""
+        """copy : the file outside the site's folder; key : the site's private key (ECDSA), for receipts.
+
+        Without a key the ledger is read and nothing is written: another process may be at work on it.
+        """
         self.store, self.copy, self.site, self.key = store, copy, site, key
         for name in ("ledger.jsonl", f"ledger.{'[0-9]' * 6}.jsonl"):  # where it was before there was a store
             for path in store.path.parent.glob(name):
@@ -183,8 +187,11 @@ class Ledger:
             raise PolicyError(f"{before}, and gives no second answer under the same mask")
 
     def enter(self, run: str, token: str, asked: str, left: str, label: str, digest: str, **more: Any) -> str:
-        """Note an answer that is about to leave, to the disk and to the copy, and return its receipt; asked : kind of
-        the order; left : in words; digest : of the answer; more : numbers, round, rho, unit, roster, terms, closed"""
+        """Note an answer that is about to leave, to the disk and to the copy, and return its receipt.
+
+        asked : kind of the order; left : what leaves, in words; label : of the order; digest : of the answer
+        more : numbers (how many leave), round, rho and unit, roster, terms, closed
+        """
         self.check_label(label, digest)
         entry = {"run": run, "token": token, "asked": asked, "left": left, "label": label, "digest": digest, **more}
         if label in self.answered:

@@ -2,11 +2,12 @@
 
 Limits that depend on single rows are rounded to powers of two first, so that refusals do not tell what they are.
 
-Why these bounds. An answer is a sum over rows, sum_k u_k (v_k . theta - y_k), that the coordinator steers. With few
-rows behind it, a large step size, or a row that is alone in some direction, one row could be read from it. So
-eta |u| |v| is small for every row, and its leverage w^T (sum_k w_k w_k^T)^-1 w, w = (v, y), the largest share that it
-can have in a sum over the table, is at most `largest_row_share`; and so many rows are drawn that `least_local_steps` of
-them lie in the direction of each.
+Why these bounds. An answer is a sum over rows, sum_k u_k (v_k . theta - y_k), that the coordinator steers with theta,
+the step size and the coordinates. With few rows behind it, a step size so large that the last row drawn decides the
+direction, or a row that is alone in some direction, one row could be read from it. So eta |u| |v| is small for every
+row, and how much a row stands out is measured by its leverage w^T (sum_k w_k w_k^T)^-1 w, w = (v, y): the largest
+share that it can have in a sum over the table, for any theta, in any coordinates. It is at most `largest_row_share`;
+and so many rows are drawn that `least_local_steps` of them lie in the direction of each.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing i
 @dataclass(frozen=True)
 class TableFacts:
     """What the policy asks of the table. columns : those that are used; rarest : column with the fewest rows of
-    another value than its most common one, and their number; levels : of each category how many, and the fewest rows of
-    one; leverage : of the rows, where a formula calculates columns and could set some apart, else 0."""
+    another value than its most common one, and their number (columns that never vary do not count); levels : of each
+    category how many it has, and the rows of the one that has the fewest; leverage : of the rows, where a formula
+    calculates columns and could set some apart, else 0."""
 
     rows: int
     columns: tuple[str, ...]
@@ -152,8 +154,11 @@ def check_same_weights(own: str, members: Sequence[str], weights: Floats, first:
 
 
 def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: Task) -> None:
-    """Refuse coordinates in which this site's own columns (own : with the target last) lie far out: those pooled over N
-    sites of equal weight lie within sqrt(N) spreads."""
+    """Refuse coordinates in which this site's own columns (summary : with the target last) lie far out.
+
+    Spreads that a coordinator pools over N sites of equal weight are at least 1 / sqrt(N) of each site's deviation,
+    and centres at most sqrt(N) spreads away: 10 holds for a hundred sites.
+    """
     k = len(scale.centre)
     if not task.scaled:
         if not scale.trivial:
@@ -184,7 +189,9 @@ def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: T
 
 def check_scores(policy: Policy, chosen: int | None, dim: int) -> None:
     """Refuse sums for standard errors, which are exact; chosen : of so many coefficients, None where A leaves as well.
-    Without share_scores no more numbers leave than in a round."""
+
+    Without share_scores no more numbers leave than in a round: those of q coefficients have q (q + 1) / 2 covariances.
+    """
     if not policy.share_scores and (chosen is None or chosen * (chosen + 1) > 2 * dim):
         raise refused("share_scores", "more numbers than those of a round would leave, for standard errors")
     if not exact_sums(policy):
@@ -198,9 +205,11 @@ def check_row_share(policy: Policy, sizes: RowSizes) -> None:
 
 
 def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: bool) -> None:
-    """Refuse local steps behind which there are too few rows, or one row above all; drawn : whether steps draw rows.
+    """Refuse local steps behind which there are too few rows, or one row above all.
 
-    Of `steps` draws about steps / (rows * leverage) are in the direction of the row that stands out most.
+    drawn : whether steps draw rows; the averages of all rows are behind every other answer, whatever its step size.
+    Of `steps` draws about steps / (rows * leverage) are in the direction of the row that stands out most: a column that
+    is 0 in all but m of n rows has leverage 1 / m there, and steps m / n of its draws.
     """
     check_row_share(policy, sizes)
     least, largest = sizes.step_limits(drawn, policy.least_local_steps, policy.largest_step)
@@ -216,9 +225,11 @@ def refused(name: str, text: str) -> PolicyError:
     return PolicyError(f"the policy of this site forbids it ({name}): {text}")
 
 
-# The other sites of a run, and the secrets that this site shares with each for masks. A coordinator that could put keys
-# of its own in the place of other sites' would know them: so keys are those whose fingerprints a person has compared
-# (`peers` of the policy), or where there are none those of the first run, and others are refused.
+# The other sites of a run: whether they are who they were, and the secrets that this site shares with each for masks.
+#
+# Masks hide this site's answers from who does not know these secrets. A coordinator that could put keys of its own in
+# the place of other sites' would know them: so keys are those whose fingerprints a person has compared (`peers` of the
+# policy), or where there are none those of the first run, and others are refused.
 
 
 def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mapping[str, str]) -> dict[str, str]:

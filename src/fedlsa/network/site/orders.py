@@ -1,8 +1,11 @@
 """A site's answers: an order comes in, an answer goes out, as far as the policy allows and with an entry in the ledger.
 
-A site does what seven orders say and nothing else. The state and the entry in the ledger are on the disk, in one
-transaction, before an answer leaves. Refusals tell nothing of the data but what the policy says they may: what is too
-long for a sum is cut, and what goes wrong in reading the table stays in the site's log.
+A site does what seven orders say and nothing else: no code comes over the wire, and a run about another task than the
+one the site agreed to is refused. What must not be forgotten is on the disk before an answer leaves: the state and the
+entry in the ledger, in one transaction, so that nothing ever leaves without one.
+
+Refusals tell nothing of the data but what the policy says they may: what is too long for a sum is cut, and what goes
+wrong in reading the table stays in the site's log.
 """
 
 from __future__ import annotations

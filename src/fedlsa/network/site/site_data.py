@@ -1,7 +1,8 @@
 """A site's data: as their owner names them, a file or a function, and as local steps read them, kept on the disk.
 
-What local steps need lies in a folder of its own, mode 700, under a digest of what it was made from: raw numbers that
-are mapped into memory. The folder gets its name only when all of it is on the disk.
+Data are opened when they are first read. What local steps need of them lies in a folder of its own, mode 700, under a
+digest of what it was made from: raw numbers that are mapped into memory, not read, so that a restarted process need not
+read the data again. The folder gets its name only when all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -127,8 +128,9 @@ def prepare_steps(
 ) -> tuple[Steps, RowSizes]:
     """What the site's local steps run on, in the run's coordinates, and what the policy asks of it.
 
-    folder : the site's own, beneath which the numbers are kept; local : "rows" drawn at random, or its "means"
-    row_clip : longest gradient of a row (engine/local.py); design : agreed by all sites, else the table's own
+    local : "rows" drawn at random, or its "means"; row_clip : longest gradient of a row (engine/local.py)
+    folder : the site's own, beneath which the numbers are kept until its file, the task or the scale changes
+    design : what all sites agreed on; by default the columns as this table has them
     """
     kept = "rows" if row_clip is not None else local  # clipped rows have no means that could be kept
     made_from = [FORMAT, sys.byteorder, kept, site.stamp(), task_text(task), scale_to_json(scale)]
