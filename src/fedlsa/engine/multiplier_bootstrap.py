@@ -51,7 +51,7 @@ def bootstrap(
 ) -> xr.Dataset:
     """Runs with perturbed copies, and the confidence regions that these give (online multiplier bootstrap).
 
-    problem, algorithm, rounds, seeds, theta_0 : as in `simulate`; everyone takes part, observations are independent
+    problem, algorithm, rounds, seeds, theta_0 : as in `simulate`; all take part, with equal steps; i.i.d.
     copies : perturbed runs beside each run; level : the probability with which a region holds theta_star
 
     Returns a dataset: theta (seed, dim), which is that of `simulate`; copies (seed, copy, dim); lower and upper

@@ -101,7 +101,8 @@ def plan(
     says how that was checked), not only where start and drift happen to cancel. From another start at the same distance
     it may take more rounds. Budgets are spent on the smallest RMSE that lasts in the same sense. Of more than 10
     different groups of agents, step size, local steps and rounds are those of a similar problem with 10, held to the
-    exact error of the problem itself: a little more than the fewest rounds may come out.
+    exact error of the problem itself: a little more than the fewest rounds may come out. Where errors swing, as those
+    of a server with much momentum, a third more may, or no plan.
 
     Exact moments decide up to dimension 20 (32 for FedLSA); beyond it, the explicit theorems, whose promise may be far
     below what the run does, by millions of rounds: the plan's first line says so, and max_samples has no default.
