@@ -385,6 +385,8 @@ class FedLSA(FixedRounds):
     towards its own solution. It is Algorithm 1 (with TD observations algo:fed-lsa-td; on trajectories
     algo:fed-lsa-markov).
 
+    local_steps : observations that each agent receives between two communications (the paper's H), at least 1
+
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> [float(np.linalg.norm(fl.theory.stationary(p, fl.FedLSA(0.1, H)).bias).round(3)) for H in (1, 10, 100)]  # drift
     [0.0, 0.004, 0.044]
@@ -399,6 +401,8 @@ class SCAFFLSA(FixedRounds):
 
     Free of bias for any number of local steps, and keeps the linear speed-up. It is Algorithm 2 (with TD observations
     algo:scafflsa-td); the correction of agent c, its control variate xi_c, tends to A_bar_c theta_star - b_bar_c.
+
+    local_steps : observations that each agent receives between two communications (the paper's H), at least 1
 
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> method = fl.SCAFFLSA(step_size=0.01, local_steps=100)

@@ -122,8 +122,20 @@ def fedlsa_bound(known: Known, algorithm: FedLSA, rounds: Rounds, start: float, 
     sqrt(eta sigma_eps / (a N (1 - e^-2))) + sqrt(2 eta v_heter / (N a)) + (1 - eta a)^{t H} ||theta_0 - theta_star||
         + sqrt(2 eta E_c||Sigma_A|| / (N a)) ||rho_H|| / (1 - (1 - eta a)^H).
 
-    The printed proof of the last term loses a factor t - s (lem:bounding_flbi); docs/theory.md proves this one. Any
-    weights: 1/N E_c[...] is then sum_c w_c^2 [...].
+    The last term is printed as 2 sqrt(E_c||Sigma_A|| / (N H)) ||rho_H|| / a: the proof of lem:bounding_flbi loses a
+    factor t - s. What holds: from theta_star, and without noise at home, e_t = theta_t - theta_star - bias_t obeys
+
+        e_t = G_t e_{t-1} + D_t,  D_t = sum_c w_c (G_tc - E G_tc) u_tc,  u_tc = theta_star + bias_{t-1} - theta_star_c,
+
+    with G_tc the product of agent c's step matrices in round t and G_t = sum_c w_c G_tc. The D_s are independent and
+    centred, so the parts G_t ... G_{s+1} D_s of e_t are orthogonal. With q = 1 - eta a, by assum:exp_stability,
+
+        E||e_t||^2 <= sum_s q^{2H(t-s)} E||D_s||^2,
+        E||D_s||^2 <= eta^2 H q^{2(H-1)} sum_c w_c^2 ||Sigma_A_c|| ||u_sc||^2;
+
+    1 - q^{2H} >= (1 - q^2) H q^{2(H-1)} and 1 - q^2 >= eta a leave eta/a sum_c w_c^2 ||Sigma_A_c|| sup_s ||u_sc||^2.
+    Last, ||u_sc|| <= ||theta_star_c - theta_star|| + ||rho_H|| / (1 - q^H), and Minkowski's inequality gives two terms.
+    Any weights: 1/N E_c[...] is then sum_c w_c^2 [...].
     """
     eta, H, t, problem = constant_step(algorithm), algorithm.local_steps, rounds, known.problem
     a, gap = known.stability(eta), np.sum((problem.theta_star_local - problem.theta_star) ** 2, axis=1)
@@ -148,7 +160,27 @@ def scafflsa_bound(known: Known, algorithm: SCAFFLSA, rounds: Rounds, start: flo
     (1 - eta a H / 2)^t 2 (||theta_0 - theta_star||^2 + eta^2 H^2 Delta) + 36 d eta / (N a) ||Sigma_omega||,
 
     with Delta = E_c||xi_star_c||^2, if H <= a / (240 eta K), K = C_A^2 + ||Sigma_A||, where the appendix prints
-    Sigma_eps; equal weights alone. The printed proof holds in nuclear norms alone, as docs/theory.md has it.
+    Sigma_eps; equal weights alone. The printed proof bounds E||M||^2 for random matrices M by what holds of
+    |M|^2 = ||E[M^T M]||, and covariances in the spectral norm; both fail when d is large (lemma:bound-i-c_sto). The
+    same steps go through with |M| and with nuclear norms, for ||E[M X M'^T]||_* <= |M| |M'| ||X||_*. For agent c let
+    G_c be the product of its step matrices in a round, E_c = I - C_c / H, phi_c its noise, and z_c the fluctuation of
+    its control variate times eta H. As the z_c sum to 0, the fluctuations obey
+
+        x' = G x - mean_e(E_e z_e) - eta phi,   z_c' = (G - G_c) x + E_c z_c - mean_e(E_e z_e) - eta (phi - phi_c),
+
+    where G and phi are means over agents. E[A^T A] <= K gives |E_c| <= beta / 2 and |G - G_c| <= 2 beta with
+    beta = eta H K^{1/2}; |G| <= (1 - eta a)^H and eta^2 E||phi_c||^2 <= S = eta^2 H max_c tr Sigma_omega_c. Agents are
+    independent and fluctuations centred. So the nuclear norms p of E[x x^T], r of E[x z_c^T], s of E[z_c z_c^T] and
+    u of E[z_c z_e^T] for e != c, each the largest over agents, obey
+
+        p' <= (1 - eta a)^{2 H} p + beta r + beta^2 / 4 (s / N + u) + S / N,
+        r' <= 2 beta p + (beta + beta^2) r + beta^2 / 2 (s / N + u) + 2 S / N,
+        s' <= 4 beta^2 p + 4 beta^2 r + beta^2 s + 3 beta^2 / 4 u + S,
+        u' <= 4 beta^2 p + 4 beta^2 r + 3 beta^2 / 4 s / N + beta^2 u + 3 S / N.
+
+    With o = a / (12 K^{1/2}), which is below 1/12 for a <= C_A, the condition says beta <= o / 20, and
+    V = p + o (r + s / N + u) obeys V' <= (1 - eta a H / 2) V + 9 S / N: so E||x||^2 = p <= 18 S / (N eta a H). With
+    |E_c| <= beta / 2 the printed proof of thm:transient-without-noise holds too, at the rate eta a H / 2 that it finds.
     """
     eta, H, t, w = constant_step(algorithm), algorithm.local_steps, rounds, known.problem.weights
     a, d, N = known.stability(eta), known.problem.dim, len(w)

@@ -45,6 +45,11 @@ from .privacy import DELTA, LOCAL, UNITS, delta_left, epsilon_of, rho_for, rho_o
 from .problem_moments import Moments, moments
 from .rounds import AgentRound, groups_of, round_of
 
+# Errors of runs with noise on uploads, and how long the changes are that sites send, round by round, exactly.
+#
+# From theta = 0, in the coordinates of rounds.py and joint.py: what a site sends is u_hat_c - u plus
+# its noise. Both E||u||^2 and the variance of u_hat_c - u are affine in the variance of the noise.
+
 LENGTHS = 25  # values of eta H that are tried
 
 
