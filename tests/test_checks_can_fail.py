@@ -124,6 +124,18 @@ PROBLEMS = {
 }
 
 
+@dataclass(frozen=True, repr=False)
+class Unsteady(fl.ExchangeMethod):
+    """Agents answer two rounds of three."""
+
+    def exchange(self, eta, updates, agents, dim):
+        return self.declare(eta, updates, agents, share=2 / 3, presence=np.full(agents, 2 / 3))
+
+
+def test_options_are_not_asked_of_who_takes_part_where_presence_says_it():
+    assert fl.check_method(Unsteady, only=["options"])
+
+
 def draw_nothing(agent, uniforms, u, v):
     u[0] = v[0] = 1.0
     return np.nan

@@ -136,7 +136,9 @@ class Checks:
         who = {"participation": None, "participants": min(2, self.problem.n_agents)}
         for more in (lengths, who):  # some methods have rounds of one length, or say in another way who takes part
             with contextlib.suppress(ArgumentError, ArgumentTypeError):
-                a = replace(a, **more)
+                other = replace(a, **more)
+                other.round_costs(self.problem.n_agents, self.problem.dim)  # refuses participants beside presence
+                a = other
         return replace(self, method=a).engines()
 
     def bits(self) -> float:
