@@ -51,7 +51,6 @@ from .vectors import (
     gather,
     integers,
     load,
-    load_again,
     look_up,
     mix,
     operation,
@@ -271,8 +270,6 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -
                     v = fma(task.minus_discount[0], v, rows(task.rows, look_up(task.pair, k, 4, 0), d))
                 error = fold(fma(v, theta_hat, first_lane(task.minus_y, k, wide, half, d)), d)  # v . theta_hat - y
                 scale = spread((-eta) * error, d)
-                if differences:
-                    k = load_again(k)  # registers do not hold u so long
                 u = rows(task.rows, look_up(task.pair, k, 4, 0), d)
                 moved = theta_hat + drift
                 if ridged:
