@@ -21,7 +21,7 @@ from fedlsa.engine.random import (
     uniforms,
     words,
 )
-from fedlsa.engine.task_struct import AGENT, BLOCK, KEY_HIGH, KEY_LOW, WORDS
+from fedlsa.engine.task_struct import AGENT, BLOCK, KEY_HIGH, KEY_LOW, WORDS, align
 from fedlsa.engine.vectors import load, store
 
 
@@ -96,16 +96,14 @@ def test_sixteen_lanes_draw_the_words_that_each_would_draw_alone(wide, monkeypat
     monkeypatch.setattr(cpu_steps, "WIDE", wide)
 
     @njit
-    def run(held, n, ahead, out):
-        at = n - 16
-        block, agent = load(held, BLOCK * n + at, 16), load(held, AGENT * n + at, 16)
-        low, high = load(held, KEY_LOW * n + at, 16), load(held, KEY_HIGH * n + at, 16)
-        cpu_steps.random_words(out, ahead, (block, agent, low, high))
+    def run(held, n, ahead, keys, out):
+        cpu_steps.round_keys(keys, held, n - 16, n)
+        cpu_steps.random_words(out, keys, held, n - 16, n, ahead)
 
     g, n = np.random.default_rng(0), 20
     held = g.integers(0, 2**31, (len(WORDS), n), dtype=np.uint64).astype(np.uint32)
     out = np.empty((16, 16), np.uint32)
-    run(held.ravel(), n, 3, out.ravel())
+    run(held.ravel(), n, 3, align(np.empty(cpu_steps.KEY_WORDS, np.uint32)), out.ravel())
     for lane in range(16):
         block, agent, low, high = (int(held[row, n - 16 + lane]) for row in (BLOCK, AGENT, KEY_LOW, KEY_HIGH))
         assert out[12:, lane].tolist() == words(low | high << 32, agent, OBSERVATION, 4 * (block + 3), 4).tolist()

@@ -16,6 +16,7 @@ from fedlsa.engine.vectors import (
     gather,
     integers,
     load,
+    load_again,
     look_up,
     rows,
     rows_of_seeds,
@@ -106,7 +107,7 @@ def test_integers_and_look_up_give_tuples():
     @njit
     def run(index, table):
         k = integers(index, 1, 2)
-        return k, look_up(table, k, 2, 1)
+        return k, look_up(table, load_again(k), 2, 1)
 
     index = np.array([9, 4, 11, 9], np.uint32)
     k, found = run(index, U)

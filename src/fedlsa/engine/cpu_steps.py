@@ -17,7 +17,7 @@ from llvmlite import binding, ir
 from numba import float64, int64, types, uint32
 from numba.extending import intrinsic, register_jitable
 
-from .random import OBSERVATION, philox
+from .random import KEY_STEPS, OBSERVATION, philox
 from .task_struct import (
     AGENT,
     BLOCK,
@@ -51,6 +51,7 @@ from .vectors import (
     gather,
     integers,
     load,
+    load_again,
     look_up,
     mix,
     operation,
@@ -63,6 +64,7 @@ from .vectors import (
 
 # Products of 32-bit words: x86 multiplies the lower halves of 64-bit lanes in one instruction, Arm packed 32-bit lanes.
 WIDE = "x86" in binding.get_process_triple()
+KEY_WORDS = 2 * 11 * 16 * 2  # 32-bit words that the round keys of sixteen lanes take, at most
 
 
 class WordVector:
@@ -72,6 +74,8 @@ class WordVector:
         self.builder, self.value, self.upper = builder, value, upper
 
     def _with(self, name: str, other: Any) -> Any:
+        if isinstance(other, RoundKey):
+            return NotImplemented
         if not isinstance(other, WordVector):
             kind = self.value.type
             number = int(other) & (1 << kind.element.width) - 1
@@ -102,24 +106,65 @@ class WordVector:
         return self._with("lshr", other) if self.upper is None else WordVector(self.builder, self.upper)
 
 
+class RoundKey:
+    """A key of `philox` whose sums were written down: adding to it goes on to the next of them."""
+
+    def __init__(self, builder: Any, places: list[Any]) -> None:
+        self.builder, self.places = builder, places
+
+    def __add__(self, other: Any) -> RoundKey:
+        return RoundKey(self.builder, self.places[1:])
+
+    def __rxor__(self, other: WordVector) -> WordVector:
+        return other ^ WordVector(self.builder, self.builder.load(self.places[0], align=64))
+
+
+def _row(b: Any, p: Any, q: Any, n: Any, row: int) -> WordVector:
+    """A row of words of the lanes q, ..., q + 15 of n."""
+    place = b.gep(p, [b.add(q, b.mul(n, I64(row)))])
+    x = b.load(b.bitcast(place, ir.VectorType(I32, 16).as_pointer()), align=4)
+    return WordVector(b, b.zext(x, ir.VectorType(I64, 16)) if WIDE else x)
+
+
+def _key_places(b: Any, keys: Any) -> list[list[Any]]:
+    """Where the round keys are, for the lower and the upper half of the seed."""
+    kind = ir.VectorType(I64 if WIDE else I32, 16)
+    first = b.bitcast(keys, kind.as_pointer())
+    return [[b.gep(first, [I64(11 * half + i)]) for i in range(11)] for half in range(2)]
+
+
 @intrinsic
-def random_words(context: Any, out: Any, ahead: Any, lanes: Any) -> Any:
+def round_keys(context: Any, keys: Any, state: Any, q: Any, n: Any) -> Any:
+    """Write down what `philox` adds to its keys, round by round, for lanes q, ..., q + 15; keys : KEY_WORDS words."""
+
+    def emit(b: Any, keys: Any, p: Any, q: Any, n: Any) -> None:
+        for row, step, places in zip((KEY_LOW, KEY_HIGH), KEY_STEPS, _key_places(b, keys), strict=True):
+            key = _row(b, p, q, n, row)
+            for place in places:
+                b.store(key.value, place, align=64)
+                key = key + step
+
+    return operation(types.void, (keys, state, types.int64, types.int64), emit)
+
+
+@intrinsic
+def random_words(context: Any, out: Any, keys: Any, state: Any, q: Any, n: Any, ahead: Any) -> Any:
     """out[64 ahead : 64 ahead + 64] = the four random words of the block `ahead` of each lane's present one.
 
-    lanes : of sixteen of them, the block, the agent and both halves of the key; engine/random.py says what is drawn
+    The lanes are q, ..., q + 15 of n; engine/task_struct.py says what they hold, engine/random.py what is drawn.
     """
 
-    def emit(b: Any, out: Any, ahead: Any, lanes: list[Any]) -> None:
-        wide, first = ir.VectorType(I64 if WIDE else I32, 16), splat(b, ahead if WIDE else b.trunc(ahead, I32), 16)
-        index, agent, low, high = (WordVector(b, b.zext(x, wide) if WIDE else x) for x in lanes)
+    def emit(b: Any, out: Any, keys: Any, p: Any, q: Any, n: Any, ahead: Any) -> None:
+        index = _row(b, p, q, n, BLOCK) + WordVector(b, splat(b, ahead if WIDE else b.trunc(ahead, I32), 16))
         zero = index ^ index
-        words = philox(index + WordVector(b, first), agent, zero + OBSERVATION, zero, low, high)
+        low, high = (RoundKey(b, places) for places in _key_places(b, keys))
+        words = philox(index, _row(b, p, q, n, AGENT), zero + OBSERVATION, zero, low, high)
         for i, x in enumerate(words):
             place = b.gep(out, [b.add(b.mul(ahead, I64(64)), I64(16 * i))])
             place = b.bitcast(place, ir.VectorType(I32, 16).as_pointer())
             b.store(b.trunc(x.value, ir.VectorType(I32, 16)) if WIDE else x.value, place, align=4)
 
-    return operation(types.void, (out, types.int64, lanes), emit)
+    return operation(types.void, (out, keys, state, types.int64, types.int64, types.int64), emit)
 
 
 @intrinsic
@@ -158,12 +203,12 @@ def random_draws(moves: bool, differ: bool) -> Any:
 
     def draw(p, t, g0, g1, out, count, done, _a):
         task, words, drawn = task_at(p, float64), stack(uint32, room), pointer(out, uint32)
+        keys = stack(uint32, KEY_WORDS)
         state, n = task.draw_state, task.groups * GROUP
         for q in range(g0 * GROUP, g1 * GROUP, GROUP):
-            place, agent = load(state, BLOCK * n + q, 16), load(state, AGENT * n + q, 16)
-            key = load(state, KEY_LOW * n + q, 16), load(state, KEY_HIGH * n + q, 16)
+            round_keys(keys, state, q, n)
             for i in range((count + 6) // 4):
-                random_words(words, i, (place, agent, *key))
+                random_words(words, keys, state, q, n, i)
             offset = load(state, OFFSET * n + q, 16)
             at, to = state[OFFSET * n + q] * GROUP, q if task.ahead else 0
             if differ or task.participants < task.agents:
@@ -270,6 +315,8 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -
                     v = fma(task.minus_discount[0], v, rows(task.rows, look_up(task.pair, k, 4, 0), d))
                 error = fold(fma(v, theta_hat, first_lane(task.minus_y, k, wide, half, d)), d)  # v . theta_hat - y
                 scale = spread((-eta) * error, d)
+                if differences:
+                    k = load_again(k)  # registers do not hold u so long
                 u = rows(task.rows, look_up(task.pair, k, 4, 0), d)
                 moved = theta_hat + drift
                 if ridged:

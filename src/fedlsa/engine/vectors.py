@@ -261,6 +261,13 @@ def integers(context: Any, array: Any, offset: Any, G: Any) -> Any:
     return operation(types.UniTuple(types.intp, n), (array, types.intp, G), emit)
 
 
+@intrinsic
+def load_again(context: Any, k: Any) -> Any:
+    """The same integers, of which LLVM does not know that they are: what they point to is loaded again, not kept."""
+    kind = ir.FunctionType(I64, [I64])
+    return operation(k, (k,), lambda b, x: cgutils.pack_array(b, [b.asm(kind, "", "=r,0", [i], False) for i in x]))
+
+
 @intrinsic(prefer_literal=True)
 def look_up(context: Any, table: Any, index: Any, width: Any, column: Any) -> Any:
     """The tuple of integers table[index[g] * width + column]."""
