@@ -75,9 +75,10 @@ def sarsa(
     start = np.zeros(d) if theta_0 is None else checks.array("theta_0", theta_0, (d,))
     star = np.full(d, np.nan) if theta_star is None else checks.array("theta_star", theta_star, (d,))
     rules = *worlds.tables, worlds.discount, *policy, frozen
-    theta, xi, diverged_at, tally = np.tile(start, (R, 1)), np.zeros((R, N, d)), np.full(R, -1), np.zeros((R, 2))
+    theta, xi, diverged_at, tally = np.tile(start, (R, 1)), np.zeros((R, d, N)), np.full(R, -1), np.zeros((R, 2))
     at = _first_pairs(seed, worlds.tables[4], probabilities(worlds.features @ start, *policy))
-    scratch = np.tile(start, (R, N, 1)), np.full((R, d), -1), np.empty((R, worlds.features.shape[1]))
+    hats, last, lists = np.repeat(theta[..., None], N, axis=2), np.full((R, d), -1), np.zeros((R, 2, d + 1), np.int64)
+    scratch = hats, last, lists, np.empty((R, N, 2)), np.empty((R, worlds.features.shape[1]))
     runs = seed, theta, xi, at, tally, diverged_at, *scratch
     etas, thetas, tallies, done = method.eta(np.arange(T)), np.empty((R, K, d)), np.empty((R, K, 2)), 0
     schedule = np.stack([etas, method.gain(etas, np.full(T, H))])
@@ -105,7 +106,7 @@ def sarsa(
         "communications": (over, number),
         "samples": (over, number * float(H)),
         "diverged_at": (("seed",), diverged_at),
-        "xi": (("seed", "agent", "dim"), xi),
+        "xi": (("seed", "agent", "dim"), np.ascontiguousarray(xi.swapaxes(1, 2))),
     }
     asked = {"rounds": T, "seeds": options.seeds, "temperature": temperature, "epsilon": epsilon, "theta_0": start}
     asked |= {"improvement": improvement, "record": options.record, "theta_star": None if theta_star is None else star}
