@@ -259,6 +259,7 @@ def test_results_carry_their_labels(kind, engine):
         "theta": (("seed", "rounds", "dim"), (S, R, d), np.float64),
         "communications": (("seed", "rounds"), (S, R), np.int64),
         "uploads": (("seed", "rounds"), (S, R), np.int64),
+        "bytes": (("seed", "rounds"), (S, R), np.float64),
         "samples": (("seed", "rounds"), (S, R), np.float64),
         "diverged_at": (("seed",), (S,), np.int64),
         "xi": (("seed", "agent", "dim"), (S, N, d), np.float64),

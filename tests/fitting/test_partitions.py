@@ -14,7 +14,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa import Regression
-from fedlsa.errors import ArgumentError, ArgumentTypeError, SiteDataError
+from fedlsa.errors import ArgumentError, ArgumentTypeError, ClusterError, SiteDataError
 from fedlsa.fitting import partitions
 from fedlsa.fitting.rows import Columns
 
@@ -300,6 +300,41 @@ def test_data_frames_of_dask_in_threads_and_in_processes():
             assert_same(fl.fit(given, task, site="site", cluster="patient", plan=False), expected)
 
 
+def _end_process(part):
+    if len(part) and os.getpid() != int(os.environ["FEDLSA_TEST_PID"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return part
+
+
+GIVEN = {"task": COLUMNS, "site": "site", "plan": False}
+
+
+def test_what_partitions_of_dask_lack_or_have_twice_is_named():
+    import dask.dataframe as dd
+
+    whole, given = table(), GIVEN
+    parts = [dask.delayed(whole[:300]), dask.delayed(whole[300:].drop(columns="b"))]
+    with pytest.raises(SiteDataError, match="every partition must have the column 'b'; one lacks it"):
+        fl.fit(dd.from_delayed(parts, meta=whole.iloc[:0], verify_meta=False), **given)
+    twice = dd.from_pandas(whole.assign(**{"1": whole.a}).rename(columns={"w": 1}), npartitions=2, sort=False)
+    with pytest.raises(SiteDataError, match="must have each column once; '1' appears 2 times"):
+        fl.fit(twice, **given)
+
+
+@pytest.mark.long
+def test_a_pool_of_dask_that_loses_a_process_is_said_to_be_lost(monkeypatch):
+    import dask.dataframe as dd
+
+    whole, given = table(), GIVEN
+    monkeypatch.setenv("FEDLSA_TEST_PID", str(os.getpid()))
+    lost = dd.from_pandas(whole, npartitions=3, sort=False).map_partitions(_end_process, meta=whole.iloc[:0])
+    with (
+        dask.config.set(scheduler="processes", num_workers=1),
+        pytest.raises(ClusterError, match="a process of Dask's pool was lost, and all partitions with it"),
+    ):
+        fl.fit(lost, **given)
+
+
 @pytest.fixture(scope="module")
 def cluster_of_processes():
     if " " in sys.executable:
@@ -372,3 +407,18 @@ def test_a_killed_worker_costs_only_its_partition(cluster_of_processes, tmp_path
     times = {k: len((tmp_path / str(k)).read_text()) for k in range(parts)}
     assert times.pop(3) == 3
     assert set(times.values()) == {2}
+
+
+@pytest.mark.long
+@needs_ray
+def test_partitions_of_ray_that_a_filter_leaves_empty_and_columns_that_one_lacks(cluster_of_processes):
+    whole = table(n=2000)
+    parts = [whole.iloc[k::20].assign(part=k) for k in range(20)]
+    given = cluster_of_processes.data.from_pandas(parts)
+    found = fl.fit(given.filter(lambda row: row["part"] != 1), COLUMNS, site="site", plan=False)
+    assert_same(found, fl.fit(pd.concat([*parts[:1], *parts[2:]]), COLUMNS, site="site", plan=False))
+    with pytest.raises(SiteDataError, match="must have at least one row; it has none"):
+        fl.fit(given.filter(lambda row: False), COLUMNS, site="site", plan=False)
+    lacking = cluster_of_processes.data.from_pandas([parts[0], parts[1].drop(columns="b")])
+    with pytest.raises(SiteDataError, match="every partition must have the column 'b'; one lacks it"):
+        fl.fit(lacking, COLUMNS, site="site", plan=False)

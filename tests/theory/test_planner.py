@@ -305,8 +305,51 @@ def test_an_instance_keeps_its_own_settings_in_plans_and_trade_offs(monkeypatch)
     assert [type(p.algorithm) for p in found] == [OwnSettings, OwnSettings]
     assert [p.algorithm.remark for p in found] == [7.0, 8.0]
     assert {(p.rounds, p.samples) for p in found} == {(usual.rounds, usual.samples)}
-    with pytest.raises(ArgumentError, match="method must have no participants"):
-        fl.plan(problem, 0.1, method=OwnSettings(0.1, 10, remark=7.0, participants=2))
+
+
+def test_who_takes_part_is_given_and_counted():
+    problem, m = fl.problems.ring(agents=4, noise=0.3), 2
+    for given in (fl.SCAFFLSA(0.1, 10, participants=m), fl.Buffered(0.1, 10, participants=m)):
+        plan = fl.plan(problem, 0.4, method=given)
+        curve = fl.theory.exact(problem, plan.algorithm, plan.rounds, record=[plan.rounds])
+        assert plan.algorithm.participants == m
+        assert (plan.rmse, plan.samples) == pytest.approx((curve.mse.item() ** 0.5, round(curve.samples.item())))
+        assert (plan.uploads, plan.bytes) == (plan.rounds * m, plan.rounds * m * 2 * 8 * problem.dim)
+    everybody = fl.plan(problem, 0.4, method=fl.SCAFFLSA(0.1, 10, participants=4))
+    assert (everybody.rounds, everybody.samples) == ((plan := fl.plan(problem, 0.4)).rounds, plan.samples)
+    with pytest.raises(ArgumentError, match="numbers for a plan of SCAFFLSA; got 808"):
+        fl.plan(fl.problems.garnet(agents=100), 0.4, method=fl.SCAFFLSA(0.1, 10, participants=50))
+
+
+@pytest.mark.parametrize("given", [fl.SCAFFLSA(fl.PowerStep(0.1, 0.5), 9), fl.FedLSA(0.1, fl.PowerLength(2, 0.4))])
+def test_steps_that_differ_from_round_to_round_are_not_dropped_in_silence(given):
+    with pytest.raises(ArgumentError, match="method must have one step size and one length for all rounds"):
+        fl.plan(fl.problems.ring(agents=3, noise=0.3), 0.3, method=given)
+
+
+def test_passes_over_tables_are_observations_of_plans_curves_and_runs():
+    problem = fl.problems.ring(agents=4, noise=0.3)
+    (rows,) = set(np.diff(problem.first))
+    read = {"svrg": 1.0, "fedlin": 1.0, "gradienttracking": 1.0, "scaffold": 0.0, "saga": 0.0}
+    for name, share in read.items():
+        method = fl.algorithms.FAMILY[name](0.05, 5)
+        run, curve = fl.simulate(problem, method, 4, 2), fl.theory.exact(problem, method, 4)
+        assert run["samples"].values.tolist() == [curve["samples"].values.tolist()] * 2
+        np.testing.assert_allclose(curve["samples"], np.arange(5) * (5 + share * rows), rtol=1e-13)
+    half = fl.Scaffold(0.05, 5, option=1, participants=2)  # of which half pass over theirs
+    assert fl.theory.exact(problem, half, 4).samples.values[-1] == 4 * (5 + rows) / 2
+    plan = fl.plan(problem, rounds=3, max_samples=3 * (rows + 9), method="svrg")
+    assert plan.samples == plan.rounds * (plan.algorithm.local_steps + rows) <= 3 * (rows + 9)
+    for budget in ({"samples": rows}, {"rounds": 3, "max_samples": 3 * rows}):
+        with pytest.raises(ArgumentError, match=f"samples must be at least .*, {rows} of a round for exact residuals"):
+            fl.plan(problem, method="svrg", **budget)
+
+
+def test_a_trade_off_holds_the_plan_of_a_method_that_needs_more_than_all_its_budgets(monkeypatch):
+    monkeypatch.setattr("fedlsa.theory.tuning.BUDGETS", (1.2,))
+    problem, slow = fl.problems.ring(agents=4, noise=0.3), fl.Momentum(0.02, 10)
+    (found,), plan = fl.trade_off(problem, 0.3, [slow]), fl.plan(problem, 0.3, method=slow)
+    assert (found.rounds, found.samples) == (plan.rounds, plan.samples)
 
 
 OWN_METHODS = [MomentumSCAFFLSA(0.1, 1), MomentumFedLSA(0.1, 1), OwnStepsSCAFFLSA(0.1, 1), OwnStepsFedLSA(0.1, 1)]

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
+from ..problems import Problem, Stream
 from ..value_objects import Checked, count, meanings, number
 from .exchanges import Exchange
 from .stages import LONGEST_ROUND, Geometric, Lengths, Linear, Local, Private, Sample, Shared, Stage
@@ -295,6 +296,19 @@ class Algorithm(Checked, ABC):
             return np.full(agents, self.taking_part(agents) / agents), 2 * 8.0 * dim
         found = self.checked_exchange(1.0, 1, agents, dim)
         return found.answering(agents, self.taking_part(agents))[0], found.bytes(dim)
+
+    def rows_read(self, problem: Problem) -> float:
+        """Rows of its own table that an agent reads in a round for exact residuals, in expectation, mean over agents.
+
+        They are observations like those of local steps. Of a stream, whose means are given, there are none.
+        """
+        N, d = problem.n_agents, problem.dim
+        if type(self).exchange is Algorithm.exchange or isinstance(problem.observations, Stream):
+            return 0.0
+        found = self.checked_exchange(1.0, 1, N, d)
+        answers = found.answering(N, self.taking_part(N))[0]
+        passes = 1.0 if found.uses("mean_residual") else answers * (found.anchored or found.uses("residual"))
+        return float(np.mean(passes * np.diff(problem.first)[problem.assignment]))
 
     def taking_part(self, agents: int) -> int:
         """How many of `agents` agents take part in a round."""

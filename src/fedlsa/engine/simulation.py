@@ -219,14 +219,14 @@ def result_of(job: Job, outcome: JobOutcome) -> xr.Dataset:
     }
     counted = 1 if job.agents_differ or job.exchange is not None else job.participants  # 1: of all agents together
     arrays["samples"] = outcome.observed * (counted / job.problem.n_agents)
+    arrays["samples"] = arrays["samples"] + job.recorded * job.algorithm.rows_read(job.problem)
     if "xi" in keep:
         arrays["xi"] = state.control_variates
     if "state" in keep:
         held = {name: getattr(state, name.removeprefix("state_")) for name in results.STATE}
         arrays |= {name: value for name, value in held.items() if value.shape[1:2] != (0,)}  # most remember nothing
     seeds = job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds
-    bytes_each = None if job.exchange is None else job.exchange.bytes(job.problem.dim)
-    return assemble(problem, job.algorithm, sampling, job.arguments, job.recorded, seeds, arrays, bytes_each)
+    return assemble(problem, job.algorithm, sampling, job.arguments, job.recorded, seeds, arrays)
 
 
 def warned(jobs: Sequence[Job], out: list[xr.Dataset]) -> list[xr.Dataset]:

@@ -2,8 +2,8 @@
 row, and workers add them up, some at a time.
 
 Such a table is read twice, for moments and for scores at the solution; a formula needs the levels of categories before.
-How rows are shared out does not matter, nor the order of partitions. Where a worker dies, Ray and Dask make its
-partition again.
+How rows are shared out does not matter, nor the order of partitions. Where a worker dies, Ray and Dask's distributed
+scheduler make its partition again; a pool of processes is lost, and said to be.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,7 +33,7 @@ from .rows import Columns, FeatureScale, choose_columns, read_observations
 from .scores import ScorePass, neighbour_sums
 from .sites import SAYS, from_columns, split_by_column
 from .sums import SiteSums, Systems
-from .tables import Codes, DataTable, MissingRows, MissingValuesError, sites_by_label
+from .tables import Codes, DataTable, MissingRows, MissingValuesError, check_unique, sites_by_label
 from .tasks import CovarianceKind, Regression, Task
 
 KINDS = ("ray.data.", "Dataset"), ("dask.", "DataFrame")  # where classes stand, and what they are called
@@ -180,8 +181,22 @@ def _to_frame(block: Any, work: PartitionWork) -> Any:
     return pd.DataFrame({"sums": [work(block)]})  # as Ray has an object
 
 
+def _sums_in(frames: Sequence[Any]) -> list[PartitionSums]:
+    return [one for frame in frames if "sums" in frame for one in frame["sums"]]  # Ray makes none of no rows
+
+
 def _add_frames(*frames: Any) -> Any:
-    return frames[0].iloc[:1].assign(sums=[add_up([one for frame in frames for one in frame["sums"]])])
+    import pandas as pd
+
+    return pd.DataFrame({"sums": [add_up(_sums_in(frames))]})
+
+
+def _refuse_absent(wanted: Sequence[Any], error: Exception) -> None:
+    """Say which column a partition lacks, where that is what an error is about; of Ray it is text alone."""
+    lines = [line for line in f"{type(error).__name__}: {error}".splitlines() if "KeyError: " in line]
+    for column in wanted:
+        if any(repr(column) in line or f'"{column}"' in line for line in lines):
+            raise SiteDataError(f"every partition must have the column {column!r}; one lacks it") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,9 +225,10 @@ class Partitions:
             parts, add = data.to_pandas_refs(), ray.remote(max_retries=RETRIES)(_add_frames)
             while len(parts) > TOGETHER:
                 parts = [add.remote(*parts[k : k + TOGETHER]) for k in range(0, len(parts), TOGETHER)]
-            return [one for frame in ray.get(parts) for one in frame["sums"]]
-        except ray.exceptions.RayTaskError:  # of what makes the rows, the user's own
-            raise
+            return _sums_in(ray.get(parts))
+        except ray.exceptions.RayTaskError as error:
+            _refuse_absent(wanted, error)
+            raise  # of what makes the rows, the user's own
         except ray.exceptions.RayError as error:
             raise ClusterError(f"the Ray cluster lost a partition for good: {reason(error)}") from error
 
@@ -223,7 +239,14 @@ class Partitions:
         parts = [run(held, part) for part in self.given[wanted].to_delayed()]
         while len(parts) > TOGETHER:
             parts = [add(parts[k : k + TOGETHER]) for k in range(0, len(parts), TOGETHER)]
-        return list(dask.compute(*parts))
+        try:
+            return list(dask.compute(*parts))
+        except KeyError as error:
+            _refuse_absent(wanted, error)
+            raise
+        except BrokenExecutor as error:
+            rule = "a process of Dask's pool was lost, and all partitions with it"
+            raise ClusterError(f"{rule}; dask.distributed makes those of a lost worker again: {reason(error)}") from error
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -266,6 +289,7 @@ def open_partitions(
         if broken:
             raise ArgumentError(f"{rule} where sites are a Ray or Dask data set, for {why}; got {checks.show(got)}")
     columns = (sites.columns() if callable(sites.columns) else list(sites.columns)) or ()
+    check_unique("the data set", list(map(str, columns)))
     return Partitions(sites, {str(column): column for column in columns}, str(site))
 
 

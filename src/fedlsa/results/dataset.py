@@ -82,7 +82,6 @@ def assemble(
     rounds: NDArray[np.int64],
     seeds: NDArray[Any],
     arrays: Mapping[str, Any],
-    bytes_each: float | None = None,
 ) -> xr.Dataset:
     """The result of a run, from the engine's arrays.
 
@@ -90,7 +89,6 @@ def assemble(
     rounds : (R,) recorded rounds; seeds : (S,)
     arrays : by name theta (S, R, d), samples (S, R), diverged_at (S,), -1 where a seed has not; where there are some
         uploads (S, R), by default those of all who take part, xi (S, N, d), and those of `STATE`
-    bytes_each : that come with an upload, up and down
     """
     import xarray as xr
 
@@ -111,8 +109,7 @@ def assemble(
     if "theta" in arguments["keep"]:
         values["theta"] = ((*over, "dim"), theta)
     values |= {"communications": (over, np.tile(rounds, (len(seeds), 1))), "uploads": (over, uploads)}
-    if bytes_each is not None:
-        values["bytes"] = (over, uploads * bytes_each)
+    values["bytes"] = over, uploads * algorithm.round_costs(problem.n_agents, problem.dim)[1]
     values["samples"] = over, arrays["samples"].astype(np.float64)
     values["diverged_at"] = ("seed",), arrays["diverged_at"]
     more = {"xi": ("seed", "agent", "dim"), **STATE}
@@ -142,9 +139,10 @@ def append_rounds(earlier: xr.Dataset, later: xr.Dataset) -> xr.Dataset:
     """One result out of two parts of a run; what is not per round, and the attributes, are those of the later part."""
     import xarray as xr
 
-    along = [name for name, values in later.data_vars.items() if "rounds" in values.dims]
+    along = [name for name, values in later.data_vars.items() if "rounds" in values.dims and name in earlier]
     joined = xr.concat([earlier[along], later[along]], "rounds", combine_attrs="override")
-    values = {name: joined[name] if name in along else later[name] for name in later.data_vars}
+    others = [name for name, values in later.data_vars.items() if "rounds" not in values.dims]
+    values = {name: joined[name] if name in along else later[name] for name in [*along, *others]}
     return xr.Dataset(values, joined.coords, later.attrs)
 
 

@@ -134,7 +134,8 @@ def exact_record(
         else:
             found = independent_curve(groups, algorithm, start, recorded, upload_noise)
         values = _values(m, start, found, m.rounding(start, groups.x, round_length(algorithm, rounds)))
-    costs = _costs(m, algorithm, sampling, recorded)
+    read = algorithm.rows_read(problem) if isinstance(problem, Problem) else 0.0
+    costs = _costs(m, algorithm, sampling, recorded, read)
     lost = m.check_digits(float(algorithm.eta(recorded[-1:])[0]), float(costs["samples"][1][-1]))
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
     attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm)), "sampling": label}
@@ -224,8 +225,11 @@ def start_and_drift(left: ArrayLike, drifted: ArrayLike) -> Floats:
     return np.where(known, part / np.maximum(part.sum(0), 1.0), first)
 
 
-def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
-    """What a run has cost at the recorded rounds, as results of `simulate` count it, in expectation."""
+def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64], read: float) -> dict[str, Any]:
+    """What a run has cost at the recorded rounds, as results of `simulate` count it, in expectation.
+
+    read : rows of an agent's table that a round reads for exact residuals
+    """
     answers, size = a.round_costs(m.n_agents, m.dim)
     # where a coin is tossed after each update, which takes `thin` observations; else H counts observations
     each = a.steps_in(np.arange(int(recorded[-1]) if a.grows else 1)) * (sampling.thin if a.random_lengths else 1)
@@ -235,6 +239,7 @@ def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.in
         each = a.of_agents(np.ones(len(each)), np.rint(each[:, 0]).astype(int), thin, m.n_agents)[1]
     mean = np.mean(each * answers, axis=1)
     samples = np.append(0.0, np.cumsum(mean))[recorded] if a.grows else recorded * float(mean[0])
+    samples = samples + recorded * read
     text = "expected observations received per agent, dropped ones included"
     sent = "up and down, all agents, eight per number unless less is sent"
     return {

@@ -25,6 +25,7 @@ from . import tuning
 from .complexities import best_within, complexity
 from .exchange_plans import ExchangeSearch
 from .exchange_rounds import declared
+from .joint_laws import check_plain
 from .problem_moments import Moments, moments, random, start_error
 from .search import LaterErrors, Method, Search, with_steps
 
@@ -95,7 +96,8 @@ def plan(
     epsilon : the fewest communications with RMSE <= epsilon and at most max_samples observations per agent (by default
     4 times the fewest with which the method gets there). rounds : the smallest RMSE after that many communications with
     at most max_samples observations, which must be given. samples : the smallest RMSE with that many observations.
-    theta_0 : where the run starts, by default `problem.start`. method : a class of method, or its name.
+    theta_0 : where the run starts, by default `problem.start`. method : a class of method, its name, or an instance,
+    whose other settings are given: who takes part, how slow agents are, what is sent.
 
     Accuracy lasts: the RMSE is at most epsilon at the planned round and, from this start, at all later ones (`later`
     says how that was checked), not only where start and drift happen to cancel. From another start at the same distance
@@ -113,6 +115,11 @@ def plan(
     >>> plan = fl.plan(p, epsilon=0.1)
     >>> plan.rounds, plan.rmse <= 0.1
     (1, True)
+    >>> slow = fl.UnequalWork(0.1, 10, length_factors=(1, 1, 1, 1 / 3))  # the last agent is three times slower
+    >>> few = fl.Compressed(0.1, 10, fl.Rounding(8, radius=20.0))  # 8 bits per number
+    >>> half = fl.SCAFFLSA(0.1, 10, participation=0.5)
+    >>> [(plan.rounds, plan.bytes) for plan in (fl.plan(p, epsilon=0.3, method=each) for each in (slow, few, half))]
+    [(1, 128), (1, 72), (1, 64)]
     """
     wanted = planned_method(method)
     name = wanted.name
@@ -130,22 +137,28 @@ def plan(
             raise ArgumentError(f"max_samples must be at least rounds, {rounds}; got {cap:g}")
     if beyond_exact(problem, name):
         method_class("method", wanted, "paper")  # theorems speak of no other
+        check_plain(with_steps(wanted, 0.1, 1), problem.n_agents, "a plan by a theorem")
         found = _by_theorem(problem, name, epsilon, rounds, cap if samples is None else samples, theta_0)
         return replace(found, start=problem.start_label(theta_0))
     m = moments(problem)
     start = start_error(m, theta_0)
     a = with_steps(wanted, 0.1, 1)
-    kept = len(a.server()[1])  # of a server that remembers nothing, and of agents, the other search knows means
+    kept, partial = len(a.server()[1]), a.taking_part(m.n_agents) < m.n_agents
+    # of a server that remembers nothing, and of agents who all take part, the other search knows means
     quick = kept > 1 and (kept + m.n_agents) * m.dim <= tuning.PLANNED_NUMBERS
-    search = (ExchangeSearch if declared(a) or quick else Search)(problem, wanted, start)
+    search = (ExchangeSearch if declared(a) or quick or partial else Search)(problem, wanted, start)
     if epsilon is not None:
         return replace(_plan_that_lasts(problem, search, epsilon, cap), start=m.start_label(theta_0))
     if samples is not None:  # more local steps save communications, not observations
-        rounds, cap = int(samples / _received(m, with_steps(wanted, 0.1, 1))), samples
+        rounds, cap = max(1, int(samples / _received(problem, a))), samples
     assert rounds is not None
     assert cap is not None
-    H = max(1, int(cap / search.factor) // rounds)
-    while H > 1 and rounds * _received(m, with_steps(wanted, 0.1, H)) > cap:  # lengths of agents are rounded
+    read = _received(problem, a) - _received(m, a)  # for exact residuals, however long a round is
+    if rounds * (read + search.factor) > max(cap, rounds * search.factor):
+        rule = f"{'samples' if samples is not None else 'max_samples'} must be at least {rounds * (read + search.factor):g}"
+        raise ArgumentError(f"{rule}, {read:g} of a round for exact residuals; got {cap:g}")
+    H = max(1, int((cap / rounds - read) / search.factor))
+    while H > 1 and rounds * _received(problem, with_steps(wanted, 0.1, H)) > cap:  # lengths of agents are rounded
         H -= 1
     eta, H = search.smallest_error(H, rounds)
     found = _by_exact_errors(problem, with_steps(wanted, eta, H), rounds, search.exact.follow(eta, H, rounds))
@@ -175,16 +188,19 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
 def planned_method(given: Any) -> Method:
     """A method whose step size and local steps are to be found: its class, or an instance, which keeps other settings.
 
-    Options of all methods are refused, since plans know none.
+    Who takes part is one of these; plans have no projection, no averages, and equal steps and lengths in all rounds.
     """
     kind = method_class("method", given, "plan")
     if not isinstance(given, Algorithm):
         return kind
-    options = [f.name for f in fields(Algorithm) if f.kw_only and getattr(given, f.name) is not None]
-    if options:
-        raise ArgumentError(f"method must have no {options[0]}, since plans know none; got {checks.show(given)}")
-    settings = {f.name for f in fields(given)} - {f.name for f in fields(Algorithm)} - {given.length}
-    return given if settings else kind
+    if not given.steady:
+        rule = "method must have one step size and one length for all rounds, since a plan finds these"
+        raise ArgumentError(f"{rule}; got {checks.show(given)}")
+    for option in ("projection", "average_after"):
+        if getattr(given, option) is not None:
+            raise ArgumentError(f"method must have no {option}, since plans know none; got {checks.show(given)}")
+    own = {f.name for f in fields(given)} - {"step_size", "projection", "average_after", given.length}
+    return given if any(getattr(given, name) is not None for name in own) else kind
 
 
 def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
@@ -216,6 +232,8 @@ def _plan_that_lasts(problem: Problem | Moments, search: Search, epsilon: float,
         spent = since * _received(problem, with_steps(search.method, eta, H))
         if cap is not None and spent > cap:  # lengths of agents are rounded
             most = int(most * cap / spent)
+            if most < 1:
+                break
             continue
         if lasting.since == since and (best is None or since < best.rounds):
             best = _by_exact_errors(problem, with_steps(search.method, eta, H), since, lasting)
@@ -248,9 +266,10 @@ def _by_exact_errors(problem: Problem | Moments, a: Algorithm, T: int, errors: L
 
 
 def _received(of: Problem | Moments, a: Algorithm) -> float:
-    """The observations of an agent in a round, in the mean."""
+    """The observations of an agent in a round, in the mean; of moments alone, which have no table, in local steps."""
     _, steps, _ = a.of_agents(np.ones(1), np.array([a.mean_steps]), 1, of.n_agents)
-    return float(np.mean(steps * a.round_costs(of.n_agents, of.dim)[0]))
+    read = a.rows_read(of) if isinstance(of, Problem) else 0.0
+    return read + float(np.mean(steps * a.round_costs(of.n_agents, of.dim)[0]))
 
 
 def _by_theorem(
@@ -343,6 +362,12 @@ def trade_off(
             refused.append(error)
         if progress is not None:
             progress(i, len(asked))
+    for each in dict.fromkeys(wanted):
+        if each not in found:  # which may need more observations than single steps make one think
+            try:
+                found[each] = [plan(problem, epsilon, method=each, theta_0=theta_0)]
+            except ArgumentError as error:
+                refused.append(error)
     if refused and not found:
         raise refused[-1]  # of the largest cap
     return [p for plans in found.values() for p in pareto_front(plans)]
