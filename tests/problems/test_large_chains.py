@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import StationaryLawError
-from fedlsa.problems import chain_laws
+from fedlsa.problems import finite_chains
 from fedlsa.theory import decision_processes
 
 
@@ -33,7 +33,7 @@ def law(kernel):
     """By `stationary_laws`, from the full matrix of one chain."""
     s, t = np.nonzero(kernel)
     begin = np.ones((1, len(kernel)), np.bool_)
-    return chain_laws.stationary_laws(s, t, np.asarray(kernel)[s, t], begin, np.zeros(1, np.int64))[0]
+    return finite_chains.stationary_laws(s, t, np.asarray(kernel)[s, t], begin, np.zeros(1, np.int64))[0]
 
 
 def normalised(kernel):
@@ -91,12 +91,12 @@ CHAINS = {
 @pytest.mark.parametrize("name", CHAINS)
 def test_the_law_is_right_to_the_error_that_is_promised(name):
     expected = [0, 1] if name == "absorbing" else written_out(CHAINS[name])
-    np.testing.assert_allclose(law(CHAINS[name]), expected, rtol=0, atol=chain_laws.TRUSTED)
+    np.testing.assert_allclose(law(CHAINS[name]), expected, rtol=0, atol=finite_chains.TRUSTED)
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_elimination_keeps_every_digit_of_the_smallest_probability(name, monkeypatch):
-    monkeypatch.setattr(chain_laws, "MOST_DENSE", 0)
+    monkeypatch.setattr(finite_chains, "MOST_DENSE", 0)
     expected = [0, 1] if name == "absorbing" else written_out(CHAINS[name])
     np.testing.assert_allclose(law(CHAINS[name]), expected, rtol=1e-12)
 
@@ -105,7 +105,7 @@ def test_elimination_keeps_every_digit_of_the_smallest_probability(name, monkeyp
 def test_arnoldi_finds_the_law_of_what_is_left(name):
     K = CHAINS[name]
     s, t = np.nonzero(K * (1 - np.eye(len(K))))
-    found = chain_laws._core_law(s, t, K[s, t], len(K))
+    found = finite_chains._core_law(s, t, K[s, t], len(K))
     np.testing.assert_allclose(found, written_out(K), atol=1e-12)
 
 
@@ -113,7 +113,7 @@ def test_arnoldi_does_not_answer_where_two_starts_disagree():
     K = np.kron(np.eye(2), random_chain(50))
     K[0, 60] = K[60, 0] = 1e-13
     s, t = np.nonzero(K * (1 - np.eye(100)))
-    assert chain_laws._core_law(s, t, K[s, t], 100) is None
+    assert finite_chains._core_law(s, t, K[s, t], 100) is None
 
 
 def test_parts_whose_coupling_vanishes_in_rounding_keep_their_law():

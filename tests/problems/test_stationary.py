@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlsa.errors import StationaryLawError
-from fedlsa.problems import chain_laws, from_mdps
+from fedlsa.problems import finite_chains, from_mdps
 
 
 def chain(kernel, **options):
@@ -92,7 +92,7 @@ def test_laws_do_not_depend_on_how_tables_are_grouped(monkeypatch):
     rng = np.random.default_rng(0)
     K = rng.dirichlet(np.ones(5), (9, 5))
     together = law(K)
-    monkeypatch.setattr(chain_laws, "BLOCK", 50)
+    monkeypatch.setattr(finite_chains, "BLOCK", 50)
     np.testing.assert_allclose(law(K), together, rtol=1e-13)
     np.testing.assert_allclose(law(K[3:4])[0], together[3], rtol=1e-13)
 
@@ -107,8 +107,8 @@ def test_who_reaches_whom_and_the_search_of_the_graph_find_the_same_classes(stat
         origin, successor = np.append(origin, steps), np.append(successor, steps + 1)
         order = np.argsort(origin, kind="stable")
         graph = origin[order], successor[order], rng.random((tables, states)) < 2 / states
-        closed, classes = chain_laws._classes_by_powers(*graph)
-        twin = chain_laws._classes_by_search(*graph)
+        closed, classes = finite_chains._classes_by_powers(*graph)
+        twin = finite_chains._classes_by_search(*graph)
         np.testing.assert_array_equal(closed, twin[0])
         np.testing.assert_array_equal(classes, twin[1])
         counts |= set(classes)

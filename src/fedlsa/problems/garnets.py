@@ -17,7 +17,7 @@ from .. import checks
 from ..checks import Floats
 from .arguments import Parameter, family
 from .arguments import agents as agents_of
-from .edges import Edges, follow
+from .finite_chains import Edges, follow
 from .mdp import temporal_difference
 from .system import Integers, Problem
 

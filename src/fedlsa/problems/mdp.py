@@ -12,8 +12,8 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError, SingularSystemError
 from .arguments import agents, filled, recorded, tuples
-from .edges import Edges, Trajectories, follow
 from .features import numbered
+from .finite_chains import Edges, Trajectories, follow
 from .system import Dense, Integers, Problem, RankOne
 
 # TD(0) as linear stochastic approximation (sec:appendix_td): from the transitions of finite chains to a problem.

@@ -20,8 +20,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError, SingularSystemError
 from ..problems import Chain, Problem, RankOne
-from ..problems.chain_laws import MOST_DENSE, stationary_laws
-from ..problems.edges import Edges, Trajectories
+from ..problems.finite_chains import MOST_DENSE, Edges, Trajectories, stationary_laws
 from ..problems.mdp import trajectories_of
 from ..value_objects import Displayed, ReadOnly
 
