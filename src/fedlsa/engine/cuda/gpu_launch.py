@@ -1,4 +1,7 @@
-"""Jobs from end to end on a GPU: in parts that fit into its memory, a launch for the blocks of each kind."""
+"""Jobs from end to end on a GPU: in parts that fit into its memory, a launch for the blocks of each kind.
+
+Of rounds of an exchange, a block of threads does a run, and they share each phase of a round.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,32 @@ from typing import Any
 
 import numpy as np
 from numba import cuda
+from numba.core.errors import NumbaError
 
 from ...algorithms import Algorithm
 from ...errors import ArgumentError
+from ...kernel_cache import cached_on_gpu
 from ...problems import Dense, Problem, Stream
 from ...sampling import Markov
-from ..exchange_runs import RoundNumbers, observations_of
-from ..hooks import parameters, refuse_raising
+from ..exchange_kernel import (
+    OF_AGENTS,
+    Rounds,
+    average,
+    average_residuals,
+    end_round,
+    find_next,
+    find_residuals,
+    go_local,
+    move_on,
+)
+from ..exchange_runs import ExchangeTask, RoundNumbers, observations_of
+from ..hooks import RULE, cause, parameters, refuse_raising
 from ..jobs import Integers, Job, JobOutcome, RunState
 from ..outcome_tables import OutcomeTables, chain_positions, chain_states
 from ..progress import Progress, notice
 from ..random import OBSERVATION, block
 from ..schedule import Schedule, schedule
 from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, device_tables, kind_of, rounds_vary
-from .gpu_exchange import GpuExchangeTask
 from .gpu_kernel import build
 from .gpu_threads import SIMULATED, device
 
@@ -34,6 +49,7 @@ MOST_DIMENSIONS = 128  # that 16 threads share
 SCHEDULE_BYTES = 2**27  # of what varies from round to round, per launch
 EXPECTED_SPEED = 2e10  # agent updates per second, for the length of a launch
 MEMORY_SHARE = 0.8  # of the free memory that is used
+MOST_EXCHANGE_THREADS = 4 if SIMULATED else 256  # of a run
 COMPILING = "fedlsa: compiling the engine for the GPU (once; the result is cached on disk)"
 
 
@@ -336,6 +352,75 @@ def timed(phase: str) -> Iterator[None]:
     clock = time.perf_counter()
     yield
     last[phase] += time.perf_counter() - clock
+
+
+@functools.cache
+def build_exchange(rule: Any) -> Any:
+    """The kernel of an exchange, with its rule in it; without one it is cached on disk."""
+    hooked = int(rule is not None)
+    apply: Any = device(rule) if hooked else None  # type: ignore[no-untyped-call]
+
+    @cuda.jit
+    def run(z, layout, rounds, runs):  # type: ignore[no-untyped-def]
+        r, first, step = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
+        shared, k, n, N = runs.shared[r], layout.server, layout.means, len(z.table)
+        for s in range(rounds.table.shape[1]):
+            place = layout, rounds, runs, r, s
+            find_residuals(z, *place, first, step)
+            cuda.syncthreads()
+            average_residuals(z, *place, first, step)
+            cuda.syncthreads()
+            go_local(z, *place, first, step)
+            cuda.syncthreads()
+            average(*place, first, step)
+            cuda.syncthreads()
+            find_next(*place, first, step)
+            cuda.syncthreads()
+            move_on(*place, first, step)
+            cuda.syncthreads()
+            if first == 0:
+                if hooked:
+                    numbers = rounds.numbers[rounds.table[r % len(rounds.table), s]]
+                    given = numbers[OF_AGENTS + N * (1 + layout.starts + n) :][: layout.parameters]
+                    apply(shared[:k], shared[k : k + n], rounds.first + s + 1, given)
+                end_round(*place)
+            cuda.syncthreads()
+
+    return run if SIMULATED or hooked else cached_on_gpu(run)
+
+
+class GpuExchangeTask(ExchangeTask):
+    """A job of a method that declares an exchange."""
+
+    segment = 1e8
+
+    def prepare(self, addresses: dict[str, int]) -> None:
+        """Compile the kernel, and send what all rounds read."""
+        self.kernel = build_exchange(self.numbers.exchange.rule)
+        given = self.tables._replace(observe=0.0), self.numbers.layout, self.runs
+        self.sent = [on_device(each) for each in given]
+        self._run(self._next_rounds(1)._replace(table=np.zeros((1, 0), np.int64)))
+
+    def _run(self, rounds: Rounds) -> None:
+        tables, layout, runs = self.sent
+        threads = min(MOST_EXCHANGE_THREADS, -(-max(self.job.problem.n_agents, self.job.problem.dim) // 32) * 32)
+        try:
+            self.kernel[len(self.job.seeds), threads](tables, layout, on_device(rounds), runs)
+        except NumbaError as error:
+            name, what = type(self.job.algorithm).__name__, f"{RULE} for engine='cuda', such as loops over numbers"
+            raise ArgumentError(f"rule of {name} must be {what}; got from Numba: {cause(error)}") from error
+        cuda.synchronize()
+        if rounds.first + rounds.table.shape[1] == self.job.rounds and not SIMULATED:
+            for host, there in zip(self.runs, runs, strict=True):
+                if isinstance(host, np.ndarray) and host.flags.writeable:
+                    there.copy_to_host(host)
+
+
+def on_device(given: Any) -> Any:
+    """The same numbers, with all arrays on the device."""
+    if isinstance(given, tuple):
+        return type(given)(*map(on_device, given))
+    return cuda.to_device(given) if isinstance(given, np.ndarray) and not SIMULATED else given
 
 
 def _run_exchange(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:
