@@ -19,7 +19,7 @@ import pytest
 import fedlsa as fl
 from fedlsa import experiments, figures, theory
 from fedlsa.cli import main
-from fedlsa.engine import checkpoints
+from fedlsa.engine import simulation
 from fedlsa.experiments import executor
 from fedlsa.network.coordinator import commands as coordinator
 from fedlsa.network.coordinator import runs
@@ -100,9 +100,9 @@ def states_of(act, folder, monkeypatch):
         for name in CHANGES:
             patch.setattr(os, name, watched(name, getattr(os, name)))
         patch.setattr(builtins, "open", watched("open file", open))
-        patch.setattr(checkpoints, "FIRST_UPDATES", {"reference": 1.0})  # simulations come in parts of a round
-        patch.setattr(checkpoints, "SECONDS", 0.0)
-        patch.setattr(checkpoints, "WRITING", 0)
+        patch.setattr(simulation, "FIRST_UPDATES", {"reference": 1.0})  # simulations come in parts of a round
+        patch.setattr(simulation, "SECONDS", 0.0)
+        patch.setattr(simulation, "WRITING", 0)
         act()
     look()
     return list(states)

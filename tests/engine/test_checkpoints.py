@@ -9,8 +9,8 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.cli.command_line import run
-from fedlsa.engine import checkpoints
-from fedlsa.engine.checkpoints import partial_file, simulate_to_files
+from fedlsa.engine import simulation
+from fedlsa.engine.simulation import partial_file, simulate_to_files
 
 METHODS = [fl.SCAFFLSA(0.1, 3), fl.Scaffnew(fl.PowerStep(0.2, 0.5), 0.2, participants=2, average_after=6)]
 RUN = {"rounds": 9, "seeds": 2, "record": [4, 9], "sampling": fl.Markov(), "engine": "reference"}
@@ -23,7 +23,7 @@ def problem():
 
 def interrupted(problem, files, monkeypatch, after, **more):
     """Run in parts of a round or two until `after` of them are done, as if Ctrl-C came then; how many were done."""
-    calls, go_on = [], checkpoints.go_on
+    calls, go_on = [], simulation.go_on
 
     def counted(parts, *more):
         if len(calls) == after:
@@ -32,10 +32,10 @@ def interrupted(problem, files, monkeypatch, after, **more):
         return go_on(parts, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "FIRST_UPDATES", {"reference": 40.0})
-        patch.setattr(checkpoints, "SECONDS", 0.0)
-        patch.setattr(checkpoints, "WRITING", 0)
-        patch.setattr(checkpoints, "go_on", counted)
+        patch.setattr(simulation, "FIRST_UPDATES", {"reference": 40.0})
+        patch.setattr(simulation, "SECONDS", 0.0)
+        patch.setattr(simulation, "WRITING", 0)
+        patch.setattr(simulation, "go_on", counted)
         with pytest.raises(KeyboardInterrupt):
             simulate_to_files(problem, METHODS, files, **RUN | more)
     return calls
@@ -81,14 +81,14 @@ def test_a_damaged_partial_file_is_refused_and_replaced_where_that_is_asked_for(
 STOPS = """
 import sys, time
 from fedlsa.cli import main
-from fedlsa.engine import checkpoints
-go_on, calls = checkpoints.go_on, []
+from fedlsa.engine import simulation
+go_on, calls = simulation.go_on, []
 def run(parts, *more):
     if calls:
         time.sleep(600)  # until the signal comes
     calls.append(parts)
     return go_on(parts, *more)
-checkpoints.go_on, checkpoints.FIRST_UPDATES = run, {"reference": 200.0}
+simulation.go_on, simulation.FIRST_UPDATES = run, {"reference": 200.0}
 sys.exit(main())
 """
 OPTIONS = "simulate --agents 3 --states 10 --method scafflsa --local-steps 10 --seeds 1 --rounds 50"

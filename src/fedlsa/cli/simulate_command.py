@@ -14,8 +14,8 @@ import typer
 
 from .. import engine, figures, results
 from ..algorithms import Algorithm
-from ..engine.checkpoints import partial_file, simulate_to_files
 from ..engine.progress import live_bar
+from ..engine.simulation import partial_file, simulate_to_files
 from ..errors import ArgumentError
 from ..figures.lines import common_setting
 from ..figures.lines import names as line_names
