@@ -62,7 +62,7 @@ class Worlds(Displayed, ReadOnly):
 
     @frozen_property
     def tables(self) -> tuple[Any, ...]:
-        """The first of the rules of `sarsa_steps.run_rounds`: without what never happens, and features that are 0."""
+        """The first of the rules of `on_policy.run_rounds`: without what never happens, and features that are 0."""
         successor, chance = _nonzero(self.P)
         reward = np.take_along_axis(self.r, successor, axis=3)
         laws = successor, thresholds(chance), reward, self.terminal, thresholds(self.initial)
