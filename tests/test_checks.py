@@ -7,7 +7,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa import checks
-from fedlsa.engine import cpu_tables
+from fedlsa.engine import cpu_kernel
 from fedlsa.errors import ArgumentError, ArgumentTypeError, FedLSAError, UnknownNameError
 
 P = fl.problems.garnet(agents=4, states=6, features=2)
@@ -190,7 +190,7 @@ def test_a_kernel_in_single_precision_is_as_good_as_one_in_double_precision():
 def test_a_table_beyond_the_places_of_the_engine_is_refused(monkeypatch):
     rows, D = P.observations.rows.shape
     fl.simulate(P, METHOD, 2, 1)
-    monkeypatch.setattr(cpu_tables, "MOST_NUMBERS", rows * D)
+    monkeypatch.setattr(cpu_kernel, "MOST_NUMBERS", rows * D)
     with pytest.raises(ArgumentError, match=f"^problem must have below {rows * D} numbers .*; got {rows} rows of {D}$"):
         fl.simulate(P, METHOD, 2, 1)
 

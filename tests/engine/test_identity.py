@@ -9,7 +9,7 @@ from server_momentum import MomentumSCAFFLSA
 from tiers import longer
 
 import fedlsa as fl
-from fedlsa.engine import cpu, cpu_tables, task_struct
+from fedlsa.engine import cpu, cpu_kernel, task_struct
 from fedlsa.engine.jobs import RunOptions, make_job
 
 SEEDS = [5, 0, 2**63 + 5, 17, 9, 2, 31]
@@ -163,7 +163,7 @@ def test_runs_cut_into_segments_give_the_same_bits(problem, algorithm, sampling,
 def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkeypatch):
     algorithm = fl.SCAFFLSA(0.3, 5)
     wide = run(problem, algorithm)
-    monkeypatch.setattr(cpu_tables, "REGISTER_NUMBERS", 32)
+    monkeypatch.setattr(cpu_kernel, "REGISTER_NUMBERS", 32)
     assert cpu.shapes(make_job(problem, algorithm, 9, RunOptions())) == (8, 2, 8)
     assert wide.identical(run(problem, algorithm))
 
@@ -178,9 +178,9 @@ def test_features_alone_give_what_rows_of_differences_give(d, dtype, monkeypatch
     ends, begins = np.arange(S) > d + 1, (np.arange(S) < 2) / 2
     p = fl.problems.from_mdps(P, r, np.ones((S, 1)), features, 0.9, terminal=ends, initial=begins)
     given = {"seeds": 2, "dtype": dtype, "sampling": fl.Markov(), "theta_0": np.ones(d)}
-    monkeypatch.setattr(cpu_tables, "CACHED_ROWS", 2**40)
+    monkeypatch.setattr(cpu_kernel, "CACHED_ROWS", 2**40)
     rows = run(p, METHODS["all options"], **given)
-    monkeypatch.setattr(cpu_tables, "CACHED_ROWS", 0)
+    monkeypatch.setattr(cpu_kernel, "CACHED_ROWS", 0)
     alone = run(p, METHODS["all options"], **given)
     assert not np.array_equal(rows.theta, alone.theta)  # v is rounded once, not twice
     for name in ("theta", "xi"):

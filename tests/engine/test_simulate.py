@@ -10,7 +10,7 @@ import pytest
 from numba import float64, int64
 
 import fedlsa as fl
-from fedlsa.engine import cpu, cpu_tables, outcome_tables, progress
+from fedlsa.engine import cpu, cpu_kernel, outcome_tables, progress
 from fedlsa.engine.jobs import ENGINES
 from fedlsa.engine.task_struct import TaskStruct
 from fedlsa.errors import ArgumentError, ArgumentTypeError, DivergenceWarning, FedLSAError, UnknownNameError
@@ -376,7 +376,7 @@ def test_a_kernel_is_compiled_once_for_all_methods_and_announced_once(problem, m
     said, notice = [], progress.notice
     monkeypatch.setattr(cpu, "notice", lambda text: (said.append(text), notice(text))[1])
     kernels = []
-    monkeypatch.setattr(cpu, "kernels", lambda job: (kernels.append(cpu_tables.kernels(job)), kernels[-1])[1])
+    monkeypatch.setattr(cpu, "kernels", lambda job: (kernels.append(cpu_kernel.kernels(job)), kernels[-1])[1])
     fl.simulate_grid(problem, [fl.FedLSA(0.1, 7), fl.Scaffnew(0.1, 0.5)], 2, 1)
     assert len(said) == 1
     fl.simulate(problem, fl.SCAFFLSA(0.2, 3, participants=2, projection=1.0), 2, 3)

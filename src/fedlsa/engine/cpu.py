@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from ..problems import Stream
 from ..sampling import Markov
-from . import cpu_kernel
-from .cpu_tables import chain_order, chain_words, kernels, observation_tables, shapes
+from .cpu_kernel import chain_order, chain_words, driver, kernels, observation_tables, shapes
 from .exchange_runs import ExchangeTask, exchange_tasks
 from .hooks import apply_server_step, bad_order, check_draws, compiled_hook, compiled_order, failure, parameters
 from .jobs import Job, JobOutcome, RunState, join
@@ -212,7 +211,7 @@ class CpuTask:
 
     def run(self, member: int, members: int) -> None:
         """A member's part of the segment, until all are done."""
-        cpu_kernel.driver().ctypes(self.struct.address, 0, len(self.plan.gains), member, members, 1, 0, 0)
+        driver().ctypes(self.struct.address, 0, len(self.plan.gains), member, members, 1, 0, 0)
 
     def abandon(self) -> None:
         """Let nobody wait for a member that does not come."""
@@ -239,7 +238,7 @@ class CpuTask:
             self.run(0, 1)
         else:  # a round that takes long, cut into groups of chains, so that it can be interrupted
             for piece in range(pieces):
-                cpu_kernel.driver().ctypes(self.struct.address, 0, 1, piece, pieces, 0, 0, 0)
+                driver().ctypes(self.struct.address, 0, 1, piece, pieces, 0, 0, 0)
         self.end()
 
     def _report_failure(self) -> None:
@@ -291,7 +290,7 @@ def task_count(job: Job, threads: int) -> int:
 
 def compile_for(job: Job) -> dict[str, int]:
     """The addresses of the kernels for this kind of job, from the disk cache or compiled."""
-    cpu_kernel.driver()
+    driver()
     own = {"hook": compiled_hook(type(job.algorithm)), "order": compiled_order(job.sampling.order)}
     addresses = {name: k.address if k else 0 for name, k in own.items()}
     return addresses | {name: k.address for name, k in kernels(job).items()}

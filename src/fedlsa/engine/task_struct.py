@@ -204,7 +204,7 @@ FIELDS = {
     "slots": (uint32,),
     "successor": (uint32,),
     "rows": (REAL,),  # of a stream (groups, 3, D), shared: u, v and -y of what is drawn
-    "pair": (uint32,),  # engine/cpu_tables.py says how outcomes are laid out
+    "pair": (uint32,),  # engine/cpu_kernel.py says how outcomes are laid out
     "minus_y": (REAL,),
     "ridge": (REAL,),  # (1,)
     "minus_discount": (REAL,),  # (1,)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...algorithms import Linear
 from ...problems import Dense, RankOne
 from ...sampling import IID, Markov, Replay
-from ..cpu_tables import dense_columns, padded, row_table
+from ..cpu_kernel import dense_columns, padded, row_table
 from ..jobs import Job
 from ..outcome_tables import OutcomeTables
 from .gpu_steps import COORDINATES, INDEPENDENT, LOG, PACKED, TRAJECTORY
