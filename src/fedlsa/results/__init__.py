@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .result_files import load as load
     from .result_files import save as save
     from .result_files import save_curves as save_curves
-    from .romberg import richardson_romberg as richardson_romberg
+    from .summary_tables import richardson_romberg as richardson_romberg
     from .summary_tables import summary as summary
     from .summary_tables import table as table
     from .sweeps import arguments as arguments
