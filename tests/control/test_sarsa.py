@@ -257,6 +257,10 @@ def test_episodes_have_returns_where_something_ends():
         ({"improvement": "rounds"}, "improvement must be one of 'step', 'round'; got 'rounds'; did you mean 'round'?"),
         ({"theta_0": [0.0]}, "theta_0 must be an array of finite numbers of shape"),
         ({"rounds": 0}, "rounds must be a positive integer; got 0"),
+        (  # words come again after 2^32 blocks
+            {"rounds": 2**26, "method": fl.FedLSA(0.1, 2**6)},
+            "rounds times local_steps must be a non-negative integer and at most 4294967295; got 4294967296",
+        ),
         ({"seeds": [1, 1]}, "seeds must be distinct"),
         ({"worlds": 3}, "worlds must be made by fl.control; got 3"),
     ],

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 UNIT = 2.0**-32  # of a random word, as a number in [0, 1)
+MOST_STEPS = 2**32 - 1  # of an agent: the counter of the random words with which episodes begin
 MOST_AT_ONCE = 2**23  # updates of a thread that nothing interrupts: about a second
 
 
@@ -78,7 +79,7 @@ def sarsa(
         rule = "method must be fl.FedLSA(step_size, local_steps) or fl.SCAFFLSA(step_size, local_steps)"
         raise ArgumentError(f"{rule}, without options; got {checks.show(method)}")
     T, H = checks.integer("rounds", rounds, at_least=1), int(method.mean_steps)  # refuses lengths that grow
-    checks.integer("rounds times local_steps", T * H, at_most=2**34)
+    checks.integer("rounds times local_steps", T * H, at_most=MOST_STEPS)
     times, seed = recorded_rounds(options.record, T), np.array(options.seeds, np.uint64)
     R, K, N, d = len(seed), len(times), len(worlds.P), worlds.features.shape[2]
     checks.memory("rounds", T, 64, "step sizes and gains")
