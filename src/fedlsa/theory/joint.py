@@ -18,7 +18,7 @@ of means alike. So a variance is a sum of positive terms, never a difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -33,13 +33,11 @@ from .rounds import AgentRound
 class Covariances(NamedTuple):
     """Views of one vector.
 
-    Y : (n, n), of group means y, n = K d; zY : (l, n), of z with them; zz : (l, l), of the l numbers of z
+    C : (n + l, n + l), of (y, z), n = K d numbers of group means and the l of z
     deviations : (K, d, d), of an agent's deviation from its group
     """
 
-    Y: Floats
-    zY: Floats
-    zz: Floats
+    C: Floats
     deviations: Floats
 
 
@@ -60,11 +58,10 @@ class Joint:
         self.count = step.moments.count[:, None, None]
         at = np.arange(self.n).reshape(K, d)
         self.blocks = at[:, :, None], at[:, None, :]
-        self.sizes = np.cumsum([self.n**2, size * self.n, size**2, K * d * d])
 
     @property
     def length(self) -> int:
-        return int(self.sizes[-1])
+        return (self.n + self.l) ** 2 + self.n * self.d
 
     @cached_property
     def share(self) -> Floats:
@@ -79,9 +76,8 @@ class Joint:
 
     def parts(self, vector: Floats) -> Covariances:
         """Its views."""
-        Y, zY, zz, deviations = np.split(vector, self.sizes[:-1])
-        n, size, d = self.n, self.l, self.d
-        return Covariances(Y.reshape(n, n), zY.reshape(size, n), zz.reshape(size, size), deviations.reshape(-1, d, d))
+        size = self.n + self.l
+        return Covariances(vector[: size**2].reshape(size, size), vector[size**2 :].reshape(-1, self.d, self.d))
 
     # --- means ------------------------------------------------------------------------------------------------------
 
@@ -111,18 +107,14 @@ class Joint:
 
     def mean(self, means: Floats) -> Floats:
         """The means one round later."""
-        r = self.common(means)
-        y = ((self.F @ means[: self.n].reshape(self.K, self.d, 1))[..., 0] + self.B @ r).ravel()
-        return np.concatenate([y, self.Z @ r + self.X @ (self.rho @ y)])
+        return self._carry(means[:, None], self.common(means)[:, None])[:, 0]
+
+    def _carry(self, s: Floats, r: Floats) -> Floats:
+        """Rows of (y, z) one round later, from theirs and those of r."""
+        y = self._left(self.F, s[: self.n]) + self._left(self.B, r)
+        return np.concatenate([y, self.Z @ r + self.X @ (self.rho @ y)]) if self.l else y
 
     # --- covariances ------------------------------------------------------------------------------------------------
-
-    def common_covariances(self, c: Covariances) -> tuple[Floats, Floats]:
-        """Cov(r, y) : (k d, n) and Cov(r) : (k d, k d)."""
-        sY = self.rho @ c.Y
-        rY = np.concatenate([sY, c.zY])
-        rs = rY @ self.rho.T
-        return rY, np.concatenate([rs, np.concatenate([rs[len(sY) :].T, c.zz])], axis=1)
 
     def advance(self, vector: Floats) -> Floats:
         """L C: what a round makes of covariances alone, of which it is a linear function."""
@@ -130,27 +122,24 @@ class Joint:
 
     def advance_with_covariances(self, vector: Floats) -> tuple[Floats, Floats]:
         """The same, and what `covariances` shows of the covariances before it."""
-        c, out = self._symmetric(self.parts(vector)), np.zeros(self.length)
-        rY, rr = self.common_covariances(c)
-        by_y, by_r = self._left(self.F, c.Y) + self._left(self.B, rY), self._left(self.F, rY.T) + self._left(self.B, rr)
-        Y, zY, zz, deviations = self.parts(out)
-        Y[:] = self._left(self.F, by_y.T) + self._left(self.B, by_r.T)  # Cov(y+, y) F^T + Cov(y+, r) B^T
-        deviations[:] = self.F @ c.deviations @ self.F.swapaxes(1, 2)
-        cross = rY.reshape(len(rY), self.K, self.d).transpose(1, 0, 2)  # Cov(r, y_k)
-        agent_moments = self._second(rr, cross, self.diagonal(c.Y) + c.deviations)
-        of_q = self._of_q(c.Y, rY, rr) if self.step.random else None
-        self._fluctuate(agent_moments, of_q, c.deviations, Y, deviations)
-        moved = self.Z @ by_r.T
-        zY[:] = moved + self.X @ (self.rho @ Y)
-        crossed = moved @ self.rho.T @ self.X.T
-        sY = self.rho @ Y @ self.rho.T
-        zz[:] = self.Z @ rr @ self.Z.T + crossed + crossed.T + self.X @ sY @ self.X.T
+        (C, own), out = self._symmetric(self.parts(vector)), np.empty(self.length)
+        r = self.common(C)  # Cov(r, (y, z))
+        rr, half, across = self.common(r.T), self._carry(C, r), self._carry(r.T, self.common(r.T))
+        C_out, own_out = self.parts(out)
+        C_out[:] = self._carry(half.T, across.T)  # of Cov((y, z), (y, z)+) and Cov(r, (y, z)+)
+        own_out[:] = self.F @ own @ self.F.swapaxes(1, 2)
+        agent_moments = self._second(rr, self._with_agents(r), self.diagonal(C) + own)
+        self._fluctuate(agent_moments, self._of_q(C, r, rr) if self.step.random else None, own, C_out, own_out)
         return out, self._covariances(agent_moments)
+
+    def _with_agents(self, r: Floats) -> Floats:
+        """Cov(r, y_k) : (K, k d, d), from Cov(r, (y, z))."""
+        return r[:, : self.n].reshape(len(r), self.K, self.d).transpose(1, 0, 2)
 
     def _symmetric(self, c: Covariances) -> Covariances:
         """Without what rounding makes and may grow: asymmetry, and deviations from a group of one."""
         deviations = np.where(self.count > 1, (c.deviations + c.deviations.swapaxes(1, 2)) / 2, 0.0)
-        return Covariances((c.Y + c.Y.T) / 2, c.zY, (c.zz + c.zz.T) / 2, deviations)
+        return Covariances((c.C + c.C.T) / 2, deviations)
 
     def force(self, means: Floats) -> Callable[..., Floats]:
         """What a round adds around E[(y, z)] = means s, whose square is means S means^T; means : (n + l, r).
@@ -162,11 +151,9 @@ class Joint:
 
         def force(s: Floats, S: Floats, constant: float = 1.0) -> Floats:
             out = np.zeros(self.length)
-            Y, zY, zz, deviations = self.parts(out)
+            C, deviations = self.parts(out)
             of_q = q @ S @ q.T if self.step.random else None
-            self._fluctuate(second(s, S, constant), of_q, np.zeros_like(deviations), Y, deviations)
-            zY[:] = self.X @ (self.rho @ Y)  # of what is new in y+, which z+ sees
-            zz[:] = zY @ self.rho.T @ self.X.T
+            self._fluctuate(second(s, S, constant), of_q, np.zeros_like(deviations), C, deviations)
             return out
 
         return force
@@ -191,9 +178,9 @@ class Joint:
         out: NDArray[Any] = M @ X
         return out.reshape(self.n, -1)
 
-    def diagonal(self, Y: Floats) -> Floats:
-        """(K, d, d)."""
-        return Y[self.blocks]
+    def diagonal(self, C: Floats) -> Floats:
+        """Those of each group mean : (K, d, d)."""
+        return C[self.blocks]
 
     def _second(self, rr: Floats, cross: Floats, V: Floats) -> Floats:
         """(K, 2 d + 1, 2 d + 1), of (u, x_c, 1) for an agent of each group; cross : Cov(r, y_k) : (K, k d, d)."""
@@ -204,28 +191,40 @@ class Joint:
         out[:, d:-1, d:-1] = V + crossed + crossed.swapaxes(1, 2) + self.chi @ rr @ self.chi.T
         return out
 
-    def _of_q(self, Y: Floats, rY: Floats, rr: Floats) -> Floats:
+    def _of_q(self, C: Floats, r: Floats, rr: Floats) -> Floats:
         """Cov(q) of group means : (n, n)."""
-        by_y, by_r = Y + self._left(self.C, rY), rY.T + self._left(self.C, rr)
+        rY = r[:, : self.n]
+        by_y, by_r = C[: self.n, : self.n] + self._left(self.C, rY), rY.T + self._left(self.C, rr)
         return by_y + self._left(self.C, by_r.T).T
 
     def _fluctuate(
-        self, second: Floats, of_q: Floats | None, of_deviation: Floats, Y: Floats, deviations: Floats
+        self, second: Floats, of_q: Floats | None, of_deviation: Floats, C: Floats, deviations: Floats
     ) -> None:
         """Add what a round adds: the noise of each agent's steps, and what all see, its length and who takes part.
 
         second : of (u, x, 1); of_q, of_deviation : of q, of group means and of an agent's deviation from them
         """
-        step, (same, pair) = self.step, self.step.sampled
+        step, (same, pair), of_all = self.step, self.step.sampled, list[Floats]()
         N = (1 + same) * step.gain[:, None, None] ** 2 * smat((step.noise @ svec(second)[..., None])[..., 0], self.d)
         for share, law in ((1 + pair, self._by_length), (pair, self._by_mean)):
             found = None if of_q is None else law(of_q, of_deviation)
             if found is not None:
-                Y += share * found[0]
+                of_all.append(share * found[0])
                 deviations += share * found[1]
                 N += (same - pair) * (self.diagonal(found[0]) + found[1])
+        self._add(C, deviations, N, of_all)
+
+    def _add(self, C: Floats, deviations: Floats, N: Floats, of_all: Sequence[Floats] = ()) -> None:
+        """Add what is new in y, of independent agents (K, d, d) and of group means (n, n), and what z sees of it."""
+        Y = np.zeros((self.n, self.n)) if self.l else C
+        for found in of_all:
+            Y += found
         Y[self.blocks] += N / self.count
         deviations += (1 - 1 / self.count) * N
+        if self.l:
+            seen = self.X @ (self.rho @ Y)
+            C[: self.n] += np.concatenate([Y, seen.T], axis=1)
+            C[self.n :] += np.concatenate([seen, seen @ self.rho.T @ self.X.T], axis=1)
 
     def _by_mean(self, X: Floats, deviation: Floats) -> tuple[Floats, Floats] | None:
         """Second moments of gain Q q, of group means and apart from them, where who takes part is random."""
@@ -264,10 +263,9 @@ class Joint:
 
     def second(self, vector: Floats) -> Floats:
         """Covariances of (u, x_c, 1) : (K, 2 d + 1, 2 d + 1), the upper blocks."""
-        c = self.parts(vector)
-        rY, rr = self.common_covariances(c)
-        cross = rY.reshape(len(rY), self.K, self.d).transpose(1, 0, 2)
-        return self._second(rr, cross, self.diagonal(c.Y) + c.deviations)
+        C, own = self.parts(vector)
+        r = self.common(C)
+        return self._second(self.common(r.T), self._with_agents(r), self.diagonal(C) + own)
 
     def independent(self, V: Floats) -> Floats:
         """The vector of agents that are independent of one another, of covariances V : (K, d, d).
@@ -275,9 +273,6 @@ class Joint:
         Each is to be divided by its group where it is the mean of one.
         """
         out = np.zeros(self.length)
-        Y, zY, zz, deviations = self.parts(out)
-        Y[self.blocks] = V / self.count
-        deviations[:] = (1 - 1 / self.count) * V
-        zY[:] = self.X @ (self.rho @ Y)
-        zz[:] = zY @ self.rho.T @ self.X.T
+        C, deviations = self.parts(out)
+        self._add(C, deviations, V)
         return out

@@ -290,7 +290,7 @@ class Limit(ModalRound):
             return False
         if self.n > tuning.DENSE_MODES:
             return self._by_inertia(self._terms(S, U), V)
-        Y, _, _, deviations = self.parts(self.written(S, U, V))
+        Y, deviations = self.parts(self.written(S, U, V))
         return positive(Y, *deviations[self.step.moments.count > 1])
 
     def _terms(self, S: Floats, U: Floats) -> list[tuple[Complexes, Complexes, Complexes]]:
@@ -301,7 +301,7 @@ class Limit(ModalRound):
     def written(self, S: Floats, U: Floats, V: Floats) -> Floats:
         """The fixed point as a vector of joint.py, all pairs of agents written out."""
         out, every = np.zeros(self.length), np.arange(self.n)
-        Y, _, _, agents = self.parts(out)
+        Y, agents = self.parts(out)
         W = np.zeros((self.n, self.n), np.complex128)
         for i, (_, R, b) in enumerate(self._terms(S, U)):
             found = R @ adjoint(b)
