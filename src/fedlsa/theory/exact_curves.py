@@ -130,7 +130,7 @@ def exact_record(
             agents = each_agent(problem, None if xi_0 is None else np.asarray(xi_0, np.float64))
             mean, covariance, drifted, peak = joint_curve(algorithm, agents, start, recorded, upload_noise)
             found = ExactCurve(mean, svec(covariance), route="joint law, round by round", drifted=drifted)
-            kept = float(np.nan_to_num(16 * EPS * peak[-1]))
+            kept = float(np.nan_to_num(16 * EPS * peak))
         else:
             found = independent_curve(groups, algorithm, start, recorded, upload_noise)
         values = _values(m, start, found, m.rounding(start, groups.x, round_length(algorithm, rounds)))

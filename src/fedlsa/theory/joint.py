@@ -204,14 +204,17 @@ class Joint:
 
         second : of (u, x, 1); of_q, of_deviation : of q, of group means and of an agent's deviation from them
         """
-        step, (same, pair), of_all = self.step, self.step.sampled, list[Floats]()
-        N = (1 + same) * step.gain[:, None, None] ** 2 * smat((step.noise @ svec(second)[..., None])[..., 0], self.d)
-        for share, law in ((1 + pair, self._by_length), (pair, self._by_mean)):
-            found = None if of_q is None else law(of_q, of_deviation)
-            if found is not None:
-                of_all.append(share * found[0])
-                deviations += share * found[1]
-                N += (same - pair) * (self.diagonal(found[0]) + found[1])
+        (same, pair), of_all = self.step.sampled, list[Floats]()
+        N = self.noise(second)
+        for share, source, powers in self._shared:
+            assert of_q is not None
+            both = self._both(source, of_q, of_deviation)
+            for P in powers:
+                more = self._both(P, *both)
+                both = both[0] + more[0], both[1] + more[1]
+            of_all.append(share * both[0])
+            deviations += share * both[1]
+            N += (same - pair) * (self.diagonal(both[0]) + both[1])
         self._add(C, deviations, N, of_all)
 
     def _add(self, C: Floats, deviations: Floats, N: Floats, of_all: Sequence[Floats] = ()) -> None:
@@ -226,25 +229,20 @@ class Joint:
             C[: self.n] += np.concatenate([Y, seen.T], axis=1)
             C[self.n :] += np.concatenate([seen, seen @ self.rho.T @ self.X.T], axis=1)
 
-    def _by_mean(self, X: Floats, deviation: Floats) -> tuple[Floats, Floats] | None:
-        """Second moments of gain Q q, of group means and apart from them, where who takes part is random."""
-        return self._both(self.moved, X, deviation) if self.step.sampled[0] else None
-
-    def _by_length(self, X: Floats, deviation: Floats) -> tuple[Floats, Floats] | None:
-        """The covariance of gain kappa q by a length that is random."""
-        if self._lengths is None:
-            return None
-        source, powers = self._lengths
-        both = self._both(source, X, deviation)
-        for P in powers:
-            more = self._both(P, *both)
-            both = both[0] + more[0], both[1] + more[1]
-        return both
+    def noise(self, second: Floats) -> Floats:
+        """(K, d, d): the noise of an agent's local steps in y, for second moments of (u, x, 1)."""
+        noise = smat((self.step.noise @ svec(second)[..., None])[..., 0], self.d)
+        return (1 + self.step.sampled[0]) * self.step.gain[:, None, None] ** 2 * noise
 
     @cached_property
-    def _lengths(self) -> tuple[Floats, Floats] | None:
-        found = self.step.lengths
-        return None if found is None else (self.step.gain[:, None, None] * found[0], found[1])
+    def _shared(self) -> list[tuple[float, Floats, Floats]]:
+        """What all agents see, the length of a round and who takes part: the covariance that it makes of gain kappa q.
+
+        The share of it that counts, a map of q, and those maps by which more of it is added again and again.
+        """
+        step, (_, pair), lengths = self.step, self.step.sampled, self.step.lengths
+        by_mean = [(pair, self.moved, np.zeros((0, *self.moved.shape)))] if pair else []
+        return by_mean if lengths is None else [(1 + pair, step.gain[:, None, None] * lengths[0], lengths[1]), *by_mean]
 
     def _both(self, M: Floats, X: Floats, deviation: Floats) -> tuple[Floats, Floats]:
         """M X M^T of all, and of each."""

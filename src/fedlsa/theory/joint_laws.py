@@ -83,8 +83,8 @@ def warn_of_cuts(step: ExchangeRound) -> None:
 
 def joint_curve(
     a: Algorithm, agents: Groups, u: Floats, at: NDArray[np.int64], upload_noise: float = 0.0
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """E[u] : (R, d), Cov(u) : (R, d, d), E[u] of a run from theta_star, and the largest variance so far : (R,).
+) -> tuple[Floats, Floats, Floats, float]:
+    """E[u] : (R, d), Cov(u) : (R, d, d), E[u] of a run from theta_star, and the largest variance on the way.
 
     At the given rounds, round by round. What rounds keep holds on to the rounding of that variance.
     """
@@ -98,18 +98,16 @@ def joint_curve(
     widest, peak = first, 0.0
     states = averaged_states(round_at, first.start(u), first.start(np.zeros(d)), after, d)
 
-    def watched() -> Iterator[tuple[AveragedState, Floats, float]]:
+    def watched() -> Iterator[tuple[AveragedState, Floats]]:
         nonlocal widest, peak
         for t, (state, drifting) in enumerate(states):
             peak = max(peak, float(np.trace(state.C[:d, :d])))
             widest = max(widest, round_at(max(t - 1, 0)), key=lambda each: each.largest)  # the round before this
-            yield state, drifting, peak
+            yield state, drifting
 
-    mean, covariance, drifted, peaks = at_rounds(
-        watched(), at, lambda now: (now[0].average, now[0].own, now[1], np.array(now[2]))
-    )
+    mean, covariance, drifted = at_rounds(watched(), at, lambda now: (now[0].average, now[0].own, now[1]))
     warn_of_cuts(widest)
-    return mean, covariance, drifted, peaks
+    return mean, covariance, drifted, peak
 
 
 # --- where it settles -------------------------------------------------------------------------------------------------

@@ -126,11 +126,6 @@ class ModalRound(Joint):
         """The inverse."""
         return (self.V @ X @ adjoint(self.V)).real
 
-    def _noise(self, second: Floats) -> Floats:
-        """(K, d, d): the noise of local steps in y, for second moments of (u, x, 1) : (K, 2 d + 1, 2 d + 1)."""
-        factor = (1 + self.same) * self.step.gain[:, None, None] ** 2
-        return factor * smat((self.step.noise @ svec(second)[..., None])[..., 0], self.d)
-
     def blocks_of(self, A: Complexes, B: Complexes) -> Complexes:
         """A_k B_k^H + B_k A_k^H of each agent; A, B : (n, e)."""
         found = A.reshape(self.K, self.d, -1) @ adjoint(B.reshape(self.K, self.d, -1))

@@ -170,7 +170,7 @@ class Nodes(ModalRound):
         d, (_, psi, more) = self.d, self.agent_kernels
         R = self.f[:, None] * adjoint(uy) + self.b @ (U / 2)
         a[:, :d] += R[:, :, None] * self.b_factor[self.node].conj()
-        agents = self.blocks_of(R, self.b) + self.to_modes(self._noise(second))
+        agents = self.blocks_of(R, self.b) + self.to_modes(self.noise(second))
         if self.step.random:
             Q = adjoint(uy) + self.c @ (U / 2)
             a[:, :d] += (self.psi_nodes * self.zeta[self.node].conj())[:, None] * Q[:, :, None]
@@ -189,7 +189,7 @@ class Nodes(ModalRound):
         def force(s: Floats, S: Floats, constant: float = 1.0) -> Floats:
             out = np.zeros(self.length)
             V, a = self.halves(out)
-            V[:] = self.to_modes(self._noise(second(s, S, constant)))
+            V[:] = self.to_modes(self.noise(second(s, S, constant)))
             if self.step.random:
                 real, imaginary = np.split(halves @ S, 2)
                 qS = real + 1j * imaginary

@@ -109,12 +109,9 @@ class GroupStages:
         """Of a method at a step size."""
         N, agent = groups.moments.n_agents, groups.agent
         stages = a.stages(eta, N, upload_noise)
-        found = {type(stage): stage for stage in stages if not isinstance(stage, Shared)}
-        local, linear = found[Local], found[Linear]
-        assert isinstance(local, Local)
-        assert isinstance(linear, Linear)
-        private = found.get(Private, Private(0.0))
-        assert isinstance(private, Private)
+        local = next(stage for stage in stages if isinstance(stage, Local))
+        linear = next(stage for stage in stages if isinstance(stage, Linear))
+        private = next((stage for stage in stages if isinstance(stage, Private)), Private(0.0))
         drawn = [s.law.participants for s in stages if isinstance(s, Shared) and isinstance(s.law, Sample)]
         each = (np.broadcast_to(np.asarray(x, np.float64), N)[agent] for x in (local.step_size, linear.gain))
         steps = local.steps if isinstance(local.steps, Geometric) else np.broadcast_to(local.steps, N)[agent]
