@@ -13,7 +13,7 @@ from fedlsa.theory.joint import Joint
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.linear import repeat, svec, symkron, traces
 from fedlsa.theory.local_steps import Kinds, shared_length
-from fedlsa.theory.nodes import Nodes
+from fedlsa.theory.many_rounds import Nodes
 
 METHODS = [fl.SCAFFLSA(0.2, 7), fl.SCAFFLSA(0.2, 1), fl.Scaffnew(0.2, 0.2), fl.Scaffnew(0.2, 1.0)]
 
@@ -224,7 +224,7 @@ def test_dimensions_that_no_mean_reaches_are_left_out():
 def test_the_limit_is_a_fixed_point_and_the_radius_the_rate_at_which_it_is_approached(a, monkeypatch):
     step = round_of(several(), a)
     found, form = stationarity.limit(step), Joint(step)
-    vector = found.vector(form)
+    vector = found.vector()
     again = form.advance(vector) + form.force(np.zeros((form.n, 1)))(np.zeros(1), np.zeros((1, 1)))
     np.testing.assert_allclose(again, vector, rtol=0, atol=1e-12 * np.abs(vector).max())
     written_out = stationarity.agents_radius(step)

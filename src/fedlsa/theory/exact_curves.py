@@ -6,7 +6,7 @@ ways that suits it, and its attribute `route` says which:
 
 - "powers of a round": without control variates, at a constant step size; "round by round" at others, and for averages;
 - "Krylov spaces": with control variates, many rounds at a constant step size, from a limit that is known well; else
-  "round by round"; both on the covariances of all agents (joint.py), or on nodes (nodes.py) where there are many;
+  "round by round"; both on the covariances of all agents (joint.py), or on nodes (many_rounds.py) where there are many;
 - "states of chains", or "pairs of agents", along trajectories.
 
 What the recursions do not cover is refused; where moments are closed by an approximation, the result says so and

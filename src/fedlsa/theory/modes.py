@@ -15,7 +15,7 @@ geometric lengths, q = 1 - p. psi is what all agents see; that of a common lengt
 
 In the limit Cov(y_i, y_j) is what is added to it over 1 - phi_ij: 1 / (1 - phi_ij) is a positive definite kernel of low
 rank. So a pass over sums of it is linear in the number of agents, and GMRES finds the Cov(u, y_c) that a round leaves
-as they are. Curves are in nodes.py.
+as they are. Curves are in many_rounds.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ With S the m of N agents that take part, the server and the control variates go 
 
 and a server with memory by memory+ = server memory + change Delta, memory = (u, v, ...). Without control variates
 (gain 0, FedLSA) agents have no state, and a round is a map of the server's memory alone: `ServerRound`. With them it
-is an `AgentRound`, in coordinates in which nothing is conserved; joint.py, modes.py and nodes.py make moments of it.
+is an `AgentRound`, in coordinates in which nothing is conserved; joint.py, modes.py, many_rounds.py make moments of it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ from .joint_laws import (
 from .linear import bracket, check_accuracy, crossing, not_negative, positive, refined, smat
 from .local_steps import round_length
 from .modes import Limit, ModalRound
-from .nodes import Nodes
 from .problem_moments import EPS, Moments, merged, moments, start_error
 from .rounds import AgentRound, ServerRound, groups_of, round_of
 
@@ -150,8 +149,8 @@ def joint_vector(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
     form = Joint(step)
     if not (np.isfinite(end.U).all() and end.U.any()):
         return form, np.full(form.length, float(end.U[0, 0]))  # infinite, or 0
-    vector = end.vector(form)
-    found = vector if vector is not None else limit(step, ROUTES[1:]).vector(form)
+    vector = end.vector()
+    found = vector if vector is not None else limit(step, ROUTES[1:]).vector()
     assert found is not None
     return form, found
 
@@ -300,12 +299,12 @@ class AgentLimit:
     definite: bool | None = False
     known: tuple[Any, ...] = ()
 
-    def vector(self, map_: Joint) -> Floats | None:
-        """X as a vector of another form of the round; None where it cannot be had from this one."""
+    def vector(self) -> Floats | None:
+        """X as a vector of joint.py; None where the route leaves nothing of these coordinates."""
         if self.route == "modes" and self.known:
             equation, S, V = self.known
-            return map_.fixed(S, V) if isinstance(map_, Nodes) else equation.written(S, self.U, V)
-        return None if isinstance(map_, Nodes) or not self.known else self.known[0]
+            return equation.written(S, self.U, V)
+        return self.known[0] if self.known else None
 
 
 def limit(step: AgentRound, routes: Sequence[str] = ROUTES) -> AgentLimit:
