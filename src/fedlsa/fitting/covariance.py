@@ -54,9 +54,8 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from ..theory.linear import smat, svec
-from .cluster_sums import join_pairs
 from .rows import FeatureScale, Piece
-from .scores import FirstResiduals, ScorePass, SharedSolution
+from .scores import FirstResiduals, ScorePass, SharedSolution, join_pairs
 from .sums import LEVERAGE_ONE, SolvedSystem, Systems, check_determined, penalty_of
 from .tables import Codes
 from .tasks import SITES, CovarianceKind, Regression, Task

@@ -40,14 +40,13 @@ from ..checks import Floats
 from ..errors import ArgumentError, warn
 from ..theory.exact_curves import start_and_drift
 from ..threads import one_blas_thread
-from .cluster_sums import ClusterSums, join_pairs
 from .covariance import Estimate, covariance_text
 from .fitted import Bootstrap
 from .heterogeneity import SiteReport
 from .protocol import FitSettings, RunOutcome
 from .reading import FitProgress, PooledData
 from .rows import Piece
-from .scores import PILOT, SHARE, neighbour_correlation
+from .scores import PILOT, SHARE, ClusterSums, FirstResiduals, join_pairs
 from .sums import SolvedSystem, singular
 from .tables import Codes
 from .tasks import SITES, CovarianceKind
@@ -177,6 +176,17 @@ def warn_of_errors(names: Sequence[str], s: Estimate, asked: CovarianceKind) -> 
             )
     if 0 < s.clusters < FEW_CLUSTERS:
         warn(f"error bars from {s.clusters} clusters are rough: fewer than {FEW_CLUSTERS} hardly show their own spread")
+
+
+def neighbour_correlation(found: Sequence[FirstResiduals]) -> tuple[float, float, int]:
+    """The autocorrelation at lag 1 of residuals e of each site, about its mean; in standard errors; and of how many
+    pairs of rows.
+
+    With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of
+    sum e^2 / n, which has mean 0 over all orders of a site's rows. Variances may differ between rows.
+    """
+    S, squares, spread, pairs = np.sum([one.sums() for one in found], axis=0).tolist()
+    return (S / squares, S / math.sqrt(spread), int(pairs)) if spread > 0 else (0.0, 0.0, int(pairs))
 
 
 def is_plainly_correlated(rho: float, z: float, pairs: int) -> bool:

@@ -25,12 +25,11 @@ from ..engine.ray_tasks import OTHER_VERSION, RETRIES
 from ..errors import ArgumentError, ClusterError, FedLSAError, SiteDataError, warn
 from ..files import reason
 from ..installation import __version__
-from .cluster_sums import ClusterSums
 from .design import Levels, agree_levels, design_of, level_counts
 from .formulas import parse_formula
 from .reading import LEAVE_OUT, FitProgress, PooledData, ScoresAt, pooled
 from .rows import Columns, FeatureScale, choose_columns, read_observations
-from .scores import ScorePass, neighbour_sums
+from .scores import ClusterSums, ScorePass
 from .sites import SAYS, from_columns, split_by_column
 from .sums import SiteSums, Systems
 from .tables import Codes, DataTable, MissingRows, MissingValuesError, check_unique, sites_by_label
@@ -163,7 +162,7 @@ def find_scores(
     for own, sums in enumerate((one.sums, one.own_sums)):
         each |= {(own, name): getattr(sums, name) for name in SCORES}
         each[own, "leverage one"] = np.isin(np.arange(len(s)), list(sums.leverage_one)).astype(np.int64)
-    total, pairs = np.array([one.shares, one.log_weights, *neighbour_sums([one.residuals])]), None
+    total, pairs = np.array([one.shares, one.log_weights, *one.residuals.sums()]), None
     if one.clusters is not None:
         sites, labels, values = one.clusters.pairs(0)
         pairs = sites, [0] * len(sites) if one.clusters.by_site else labels, values

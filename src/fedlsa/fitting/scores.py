@@ -14,29 +14,31 @@ Lewis, Stock and Watson, 2018). Their mean is never negative, and constants do n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import fft
 
 from ..checks import Floats
 from ..errors import SiteDataError
-from .cluster_sums import ClusterSums
+from .formulas import typed_labels
 from .rows import Piece
-from .sums import LEVERAGE_ONE, SolvedSystem, Systems
-from .tables import Codes
+from .sums import HELD, LEVERAGE_ONE, SolvedSystem, Systems
+from .tables import Codes, distinct, name_of
 from .tasks import SITES, CovarianceKind
 
 POWERS = {"HC2": 0.5, "HC3": 1.0}  # of 1 - h
 PILOT = 2**14  # first rows of a site, from which the window is chosen
 ENDING = 5  # lags in a row with negligible correlation that end the search
 MOST_BLOCKS = 2**13  # of a site's rows, whose sums the slow cosines see
+CLUSTER_BYTES = 2**30  # for the sums of all clusters
 SHARE = 8  # rows of a site for each lag that counts, at least
 
 
 class Bartlett:
-    """sum_h (1 - |h|/L)_+ G_h of rows that come in pieces; lags : L, which is 1 for independent rows."""
+    """sum_h (1 - |h|/L)_+ G_h of rows that come in pieces; lags : L."""
 
     def __init__(self, lags: int, dim: int) -> None:
         self.lags = lags
@@ -46,17 +48,12 @@ class Bartlett:
 
     def add(self, g: Floats) -> None:
         """The next rows, (n, d)."""
-        if self.lags == 1:
-            self._sum += g.T @ g
-            return
         self._rows.append(g)
         if sum(map(len, self._rows)) >= self.lags:
             self._add_blocks()
 
     def total(self) -> Floats:
         """(d, d): of all rows so far; blocks that reach beyond the last row are added without it."""
-        if self.lags == 1:
-            return self._sum
         self._add_blocks()
         S = self._before[::-1].cumsum(axis=0)
         return (self._sum + S.T @ S) / self.lags
@@ -135,50 +132,38 @@ class LogCosines(SlowCosines):
 
 
 class FirstResiduals:
-    """The residuals of the first rows of each site, and the gaps between these; summed : `neighbour_sums` of others."""
+    """The residuals of the first rows of each site, and the gaps between these; summed : `sums` of other sites."""
 
     def __init__(self) -> None:
         self.summed = np.zeros(4)
         self.parts: list[tuple[Floats, Codes, Codes]] = []
         self._taken: dict[int, int] = {}
 
-    def add(self, p: Piece, e: Floats, start: int) -> None:
-        """Of a piece, whose sites count from `start`."""
+    def add(self, p: Piece, e: Floats) -> None:
         for c, rows in p.parts():
             size = min(rows.stop - rows.start, PILOT - self._taken.get(c, 0))
             if size > 0:
                 first = slice(rows.start, rows.start + size)
                 self._taken[c] = self._taken.get(c, 0) + size
                 gaps = np.zeros(size, np.int64) if p.gaps is None else p.gaps[first]
-                self.parts.append((e[first], np.full(size, c + start), gaps))
+                self.parts.append((e[first], np.full(size, c), gaps))
 
-
-def neighbour_correlation(found: Sequence[FirstResiduals]) -> tuple[float, float, int]:
-    """The autocorrelation at lag 1 of residuals e of each site, about its mean; in standard errors; and of how many
-    pairs of rows.
-
-    With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of
-    sum e^2 / n, which has mean 0 over all orders of a site's rows. Variances may differ between rows.
-    """
-    S, squares, spread, pairs = np.sum([neighbour_sums(found), *(one.summed for one in found)], axis=0).tolist()
-    return (S / squares, S / math.sqrt(spread), int(pairs)) if spread > 0 else (0.0, 0.0, int(pairs))
-
-
-def neighbour_sums(found: Sequence[FirstResiduals]) -> Floats:
-    """S, sum e^2, sum t^2 and how many pairs of rows, which add up over residuals of other rows."""
-    if not (held := [one for some in found for one in some.parts]):
-        return np.zeros(4)
-    e, sites, gaps = (np.concatenate([one[k] for one in held]) for k in range(3))
-    order = np.argsort(sites, kind="stable")
-    e, sites, gaps = e[order], sites[order], gaps[order]
-    starts = np.flatnonzero(np.append(True, sites[1:] != sites[:-1]))
-    counts = np.diff(np.append(starts, len(e)))
-    e = e - np.repeat(np.add.reduceat(e, starts) / counts, counts)
-    neighbours = (sites[1:] == sites[:-1]) & (gaps[1:] == 0)
-    t = (e[1:] * e[:-1])[neighbours]
-    pairs = np.add.reduceat(np.append(neighbours, False).astype(float), starts)  # of each site
-    expected = np.add.reduceat(e * e, starts) / counts * pairs / np.maximum(counts - 1, 1)
-    return np.array([t.sum() + expected.sum(), e @ e, t @ t, len(t)])
+    def sums(self) -> Floats:
+        """What the correlation of neighbours follows from (`neighbour_correlation`): S, sum e^2, sum t^2 and how many
+        pairs of rows, which add up over sites."""
+        if not self.parts:
+            return self.summed
+        e, sites, gaps = (np.concatenate([part[k] for part in self.parts]) for k in range(3))
+        order = np.argsort(sites, kind="stable")
+        e, sites, gaps = e[order], sites[order], gaps[order]
+        starts = np.flatnonzero(np.append(True, sites[1:] != sites[:-1]))
+        counts = np.diff(np.append(starts, len(e)))
+        e = e - np.repeat(np.add.reduceat(e, starts) / counts, counts)
+        neighbours = (sites[1:] == sites[:-1]) & (gaps[1:] == 0)
+        t = (e[1:] * e[:-1])[neighbours]
+        pairs = np.add.reduceat(np.append(neighbours, False).astype(float), starts)  # of each site
+        expected = np.add.reduceat(e * e, starts) / counts * pairs / np.maximum(counts - 1, 1)
+        return self.summed + np.array([t.sum() + expected.sum(), e @ e, t @ t, len(t)])
 
 
 def choose_window(psi: Floats) -> int:
@@ -200,6 +185,98 @@ def choose_window(psi: Floats) -> int:
     negligible = (np.abs(rho) < np.maximum(2 * spread, 2 * np.sqrt(np.log10(n) / n))).all(axis=1)
     runs = np.convolve(negligible, np.ones(ENDING), "valid") > ENDING - 0.5  # runs[M]: lags M + 1 ... M + ENDING
     return int(np.argmax(runs)) if runs.any() else most
+
+
+class ClusterSums:
+    """Sums over the rows of each cluster at each site; width : numbers of a row; by_site : whether sites are clusters.
+
+    Rows come in any order. A cluster may have rows at many sites; then its sums are joined by its label (`join_pairs`).
+    less : what to say where they do not fit into memory
+    """
+
+    def __init__(self, width: int, by_site: bool, less: str = "") -> None:
+        self.width, self.by_site, self._less = width, by_site, less
+        self._codes: dict[Any, int] = {}
+        self._pairs: dict[tuple[int, int], int] = {}
+        self._sums = np.zeros((0, width))
+
+    def add(self, p: Piece, rows: Callable[[slice], Floats]) -> None:
+        """The next rows; rows : gives the numbers (k, width) of some of them."""
+        codes = np.zeros(len(p.y), np.int64)
+        if not self.by_site and p.cluster is not None:
+            local, labels = distinct(p.cluster)
+            codes = np.array([self._codes.setdefault(label, len(self._codes)) for label in labels], np.int64)[local]
+        sites = np.repeat(p.sites, p.counts)
+        _, first, pair = np.unique(sites * (len(self._codes) + 1) + codes, return_index=True, return_inverse=True)
+        order, places = np.argsort(first), np.empty(len(first), np.int64)
+        places[order] = self._places(sites[first[order]], codes[first[order]])
+        for at in range(0, len(codes), step := max(1, HELD // self.width)):
+            part = slice(at, at + step)
+            here = places[pair[part]]
+            order = np.argsort(here, kind="stable")
+            found, begins = np.unique(here[order], return_index=True)
+            self._sums[found] += np.add.reduceat(rows(part)[order], begins, axis=0)
+
+    def add_pairs(self, sites: Codes, labels: Sequence[Any], sums: Floats) -> None:
+        """Sums of other rows, as `pairs` gives them; the same clusters by their labels."""
+        codes = [0 if self.by_site else self._codes.setdefault(label, len(self._codes)) for label in labels]
+        places = self._places(sites, np.array(codes, np.int64))
+        self._sums[places] += sums
+
+    def _places(self, sites: Codes, codes: Codes) -> Codes:
+        """Where the sums of pairs stand, each pair once; new ones come last."""
+        keys = zip(sites.tolist(), codes.tolist(), strict=True)
+        places = np.array([self._pairs.setdefault(key, len(self._pairs)) for key in keys], np.int64)
+        if (count := len(self._pairs)) > len(self._sums):
+            if 8 * count * self.width > CLUSTER_BYTES:
+                rule = f"sums of all clusters must fit into {CLUSTER_BYTES >> 20} MiB"
+                raise SiteDataError(f"{rule}{self._less}; got more than {len(self._sums):,} clusters")
+            more = max(count - len(self._sums), len(self._sums))
+            self._sums = np.concatenate([self._sums, np.zeros((more, self.width))])
+        return places
+
+    def pairs(self, start: int) -> tuple[Codes, list[Any], Floats]:
+        """Of each site and cluster, in the order of first rows: the site, counted from `start`, the label, the sums."""
+        sites, known = np.array([site for site, _ in self._pairs], np.int64) + start, list(self._codes)
+        labels = sites.tolist() if self.by_site else [known[code] for _, code in self._pairs]
+        return sites, labels, self._sums[: len(self._pairs)]
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterPairs:
+    """Of k pairs of a site and a cluster with rows there: the site, the cluster's place among the labels, the sums."""
+
+    sites: Codes
+    places: Codes
+    sums: Floats
+    labels: Sequence[Any]
+
+    def joined(self, values: Floats) -> Floats:
+        """(clusters, ...): sums over the sites of what the pairs have : (k, ...)."""
+        out = np.zeros((len(self.labels), *values.shape[1:]))
+        np.add.at(out, self.places, values)
+        return out
+
+
+def join_pairs(found: Sequence[tuple[Codes, list[Any], Floats]]) -> ClusterPairs:
+    """Pairs of several groups of sites, clusters joined by their labels; 5, "5" and 5.0 are one, as is a day.
+
+    Where texts are no numbers, what a number beside them means is not known: "05" may be 5, or not.
+    """
+    every = [label for _, labels, _ in found for label in labels]
+    texts = typed_labels({label for label in every if isinstance(label, str)})
+    text = next((x for x, kind in texts.items() if isinstance(kind, str) and typed_labels([x])[x] == x), None)
+    number = next((x for x in every if isinstance(x, (int, float))), None)
+    if text is not None and number is not None:
+        raise SiteDataError(f"clusters must have labels of one kind; got the text {text!r} and the number {number!r}")
+    places, names = distinct(np.array([name_of(texts.get(label, label)) for label in every], object))
+    sites, sums = (np.concatenate([one[k] for one in found]) for k in (0, 2))
+    _, first, pair = np.unique(sites * len(names) + places, return_index=True, return_inverse=True)
+    if len(first) < len(sites):  # a site has rows of "5" in one file and of 5 in another
+        np.add.at(sums, first[pair], np.where((first[pair] == np.arange(len(pair)))[:, None], 0.0, sums))
+        first.sort()
+        sites, places, sums = sites[first], places[first], sums[first]
+    return ClusterPairs(sites, places, sums, names)
 
 
 class ScoreSums:
@@ -233,7 +310,7 @@ class ScoreSums:
         self.leverage_one: dict[int, int] = {}  # rows with leverage 1: of each site the first
         self.window, self.systems, self.places, self.rows = window, systems, places, np.zeros(N, np.int64)
         self._lagged: dict[int, Bartlett | SlowCosines] = {}
-        self._in_time = kind.name == "HAC" and not (kind.long_run and kind.lag == 0)
+        self._in_time = kind.name == "HAC" and kind.lag != 0
 
     @property
     def degrees(self) -> Floats:
@@ -372,8 +449,7 @@ class ScorePass:
             self._choose_windows(p)
             while waiting and (self.window[waiting[0].sites] >= 0).all():
                 self.add(waiting.pop(0))
-        if (self.sums.rows != self.systems.n).any():
-            c = int(np.argmax(self.sums.rows != self.systems.n))
+        for c in np.flatnonzero(self.sums.rows != self.systems.n).tolist():
             rule = f"a site must have the same rows when it is read again, {self.systems.n[c]:,}"
             raise SiteDataError(f"{rule}; got {self.sums.rows[c]:,}")
         return self
@@ -393,7 +469,7 @@ class ScorePass:
 
     def add(self, p: Piece) -> None:
         e, g = self.sums.add(p)
-        self.residuals.add(p, e, self.start)
+        self.residuals.add(p, e)
         if p.root is not None:
             with np.errstate(divide="ignore"):
                 self.log_weights += 2 * float(np.log(p.root).sum())
