@@ -11,12 +11,12 @@ import pytest
 from legible import illegible
 
 from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.disk import Database
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.certificates import private_key
 from fedlsa.network.pages import CoordinatorState, SiteState
 from fedlsa.network.site.ledger import Ledger
 from fedlsa.network.site.policy import Policy
-from fedlsa.network.store import Database
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "network"))
 from shown_runs import SITES, add_events, fill_ledger, round_event, write_run

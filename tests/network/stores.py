@@ -3,7 +3,7 @@
 import contextlib
 import sqlite3
 
-from fedlsa.network.store import STORE
+from fedlsa.network.disk import STORE
 
 
 def change(folder, *statements):

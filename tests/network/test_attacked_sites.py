@@ -13,6 +13,7 @@ from tables_of_sites import write_table
 
 import fedlsa as fl
 from fedlsa.errors import PolicyError
+from fedlsa.network.disk import Database
 from fedlsa.network.protocol.codec import VERSION, decode, encode
 from fedlsa.network.protocol.messages import (
     ORIGIN,
@@ -30,7 +31,6 @@ from fedlsa.network.site.limits import check_change
 from fedlsa.network.site.orders import OrderHandler, RunFiles
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data
-from fedlsa.network.store import Database
 
 ETA, STEPS = 2.0**-11, 2048
 

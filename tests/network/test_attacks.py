@@ -19,6 +19,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, NetworkError, PolicyError
 from fedlsa.fitting.rows import Columns, FeatureScale
 from fedlsa.fitting.sums import Summary
+from fedlsa.network.disk import Database
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.codec import decode, encode
@@ -30,7 +31,6 @@ from fedlsa.network.site.limits import check_coordinates
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy, allow, waiting
 from fedlsa.network.site.site_data import open_data, prepare_steps
-from fedlsa.network.store import Database
 
 
 def standardised(rows):

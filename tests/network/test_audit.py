@@ -16,9 +16,9 @@ from fedlsa.network.audit import note, report
 from fedlsa.network.carriers import SignedTransport
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.disk import Database
 from fedlsa.network.folder import setup
 from fedlsa.network.protocol.messages import Finish
-from fedlsa.network.store import Database
 
 SITES = ("a", "b", "c")
 

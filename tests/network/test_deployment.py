@@ -17,6 +17,7 @@ from deployment import D, after_round, deployed, keys, limit_file_size, link, ma
 
 from fedlsa.errors import NetworkError
 from fedlsa.network.carriers import SignedSite
+from fedlsa.network.disk import Database
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.folder.config import Network
 from fedlsa.network.protocol.codec import decode
@@ -24,7 +25,6 @@ from fedlsa.network.protocol.messages import Orders
 from fedlsa.network.site import join as joining
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.site_data import open_data
-from fedlsa.network.store import Database
 
 pytestmark = pytest.mark.long  # real processes, killed and started again
 ROUNDS = 60  # so many that what happens in a run happens before its end, also where rounds are short

@@ -14,6 +14,7 @@ from stores import change, put_aside
 
 import fedlsa as fl
 from fedlsa.errors import NetworkError, PolicyError
+from fedlsa.network.disk import Database
 from fedlsa.network.protocol.codec import sign_bytes
 from fedlsa.network.protocol.messages import Measure
 from fedlsa.network.protocol.ring import STATISTICS, Coding
@@ -28,7 +29,6 @@ from fedlsa.network.site.ledger import (
 )
 from fedlsa.network.site.limits import check_budget
 from fedlsa.network.site.policy import Policy
-from fedlsa.network.store import Database
 from fedlsa.theory.privacy import epsilon_of
 
 KEY = ec.generate_private_key(ec.SECP256R1())

@@ -17,10 +17,10 @@ from fedlsa.errors import ArgumentError, NetworkError
 from fedlsa.network import pages
 from fedlsa.network.coordinator import runs
 from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.disk import Database
 from fedlsa.network.folder import setup
 from fedlsa.network.pages import CoordinatorState, SiteState
 from fedlsa.network.site.policy import Policy
-from fedlsa.network.store import Database
 from fedlsa.pages import web_server
 from fedlsa.theory.privacy import epsilon_of
 

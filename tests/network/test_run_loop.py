@@ -19,11 +19,11 @@ from fedlsa.network.coordinator import run_loop
 from fedlsa.network.coordinator.commands import outcome, status, stop
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import RunSummary, amount, line, summary, unfinished
+from fedlsa.network.disk import Database
 from fedlsa.network.protocol.codec import MalformedError
 from fedlsa.network.protocol.messages import Refusal
 from fedlsa.network.site import facts as table_module
 from fedlsa.network.site.site_data import scale_from_json
-from fedlsa.network.store import Database
 
 
 class Crash(Exception):

@@ -16,11 +16,11 @@ from stores import change, rows
 from fedlsa.errors import ArgumentError, MessageError, NetworkError, ResultFileError
 from fedlsa.network import processes, store
 from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.disk import ORIGIN, STORE, ChainHead, Database
 from fedlsa.network.protocol.client import ClientState
 from fedlsa.network.protocol.codec import VERSION, decode, encode
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import ServerState, open_round
-from fedlsa.network.store import ORIGIN, STORE, ChainHead, Database
 
 
 @pytest.fixture

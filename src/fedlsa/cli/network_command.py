@@ -1,9 +1,11 @@
-"""The commands `fedlsa network ...`: a coordinator, its sites, and runs across them."""
+"""The commands `fedlsa network ...`: networks are made, sites come and go, and runs go across them."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,20 +15,14 @@ import typer
 from .. import checks
 from ..errors import ArgumentError, NetworkError
 from ..fitting import Regression
-from ..network import audit as audit_log
-from ..network.coordinator import runs
-from ..network.disk import write_json
-from ..network.folder.config import Network, SiteFolder
+from ..network.disk import ChainHead, Database, write_json
+from ..network.folder.config import PORT, Network, SiteFolder
 from ..network.pages import PagePlace
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
-from ..network.site import ledger as site_ledger
-from ..network.site import policy
-from ..network.store import ChainHead, Database
 from ..theory.privacy import LOCAL, UNITS, check_unit
 from ..theory.private_plans import PrivacyBudget, affordable, least_error
-from .enrolment_command import SITE_PANEL, Folder, network
 from .options import AS_JSON, FORCE, App, Given, Option, Options, Words, argument, option, switch, takes
-from .outputs import Outputs, print_json
+from .outputs import Outputs, check_writable, print_json
 from .problem_options import share
 from .task_options import BY_HAND, EPSILON, REGRESSION_TASK, VALUE_TASK, chosen_task, names, site_files
 
@@ -34,6 +30,15 @@ NETWORK_HELP = """Run the same recursion across real sites.
 
 The [bold]coordinator[/bold] runs init, approve and run; a [bold]site[/bold] runs enrol and join. \
 What may leave a site its own policy says. See docs/network.md."""
+INIT_EXAMPLES = (
+    "fedlsa network init net --sites lyon,oslo,turin --host fl.example.org --target charges",
+    "fedlsa network init net --sites 4 --host 192.0.2.7 --discount 0.95 --features 'OneHot(64)'",
+)
+ENROL_EXAMPLES = ("fedlsa network enrol lyon.toml", "fedlsa network enrol lyon --new-key")
+APPROVE_EXAMPLES = (
+    "fedlsa network approve net lyon.pem oslo.pem turin.pem",
+    "fedlsa network approve net lyon.pem --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c03 d95b 42f7' --renew",
+)
 RUN_EXAMPLES = (
     "fedlsa network run net --epsilon 0.02 --model model.json",
     "fedlsa network run net --method scaffnew --step-size 0.01 --local-steps 500 --rounds 40 --name trial --detach",
@@ -111,6 +116,9 @@ AFFORDABLE: Words = {
     "max_rounds": "Most rounds.",
 }
 PLAN = Options(affordable, {"Run": AFFORDABLE})
+Folder = Annotated[Path, argument("What fedlsa network init made.", "DIR")]
+Site = Annotated[str, argument("Its name.", "SITE")]
+KEYS_PANEL, SITE_PANEL = "The coordinator: a network and its sites", "A site"  # of the help
 Experiment = Annotated[str | None, typer.Argument(help="Of a run.", show_default="the latest", metavar="NAME")]
 OUT = option("Save the result: FILE.json.", None, "Output")
 MODEL = option("Save the model, for fl.Fit.load and fedlsa evaluate: FILE.json.", None, "Output")
@@ -118,7 +126,7 @@ NO_PAGE = switch("--no-page", "Without the live page.")
 CARRIER = option("Another carrier that is installed, and its place: nvflare:KIT.", shown="gRPC")
 PAGE_ADDRESS = option("That the page listens on: who reaches it can read it.", "127.0.0.1")
 SITE_FOLDER = argument("What fedlsa network enrol made.", "FOLDER")
-app = App()
+app, network = App(), App(no_args_is_help=True)
 app.add_typer(network, name="network", help=NETWORK_HELP)
 
 
@@ -128,11 +136,134 @@ def say(line: str) -> None:
     print(f"fedlsa: {line}" if loud else line, file=sys.stderr if loud else sys.stdout, flush=True)
 
 
-def _coordinator() -> Any:
-    """The module behind the coordinator's commands, which is loaded for them alone."""
-    from ..network.coordinator import commands
+def _module(name: str) -> Any:
+    """A module of fedlsa.network that only the commands load which need it, or which extra is missing."""
+    return import_module(f"fedlsa.network.{name}")
 
-    return commands
+
+@network.command(examples=INIT_EXAMPLES, rich_help_panel=KEYS_PANEL)
+@takes(regression=REGRESSION_TASK, value=VALUE_TASK)
+def init(
+    regression: Given,
+    value: Given,
+    folder: Path = argument("A new folder.", "DIR"),
+    host: str = option("Address or name by which sites reach the coordinator.", ...),
+    sites: str = option("Their names, lyon,oslo,turin; or how many: site-1, site-2, ...", ...),
+    port: int = option("That sites reach.", PORT),
+    page_port: int | None = option("Of the coordinator's page, on loopback only.", shown="the next one"),
+) -> None:
+    """Make a network: the coordinator's keys, a bundle without secrets for each site, a README, a service."""
+    task = chosen_task(regression, value)
+    check_writable("the folder", folder)
+    counted = len(sites) < 9 and sites.strip().lstrip("+-").isdecimal()
+    named = int(sites) if counted else [name.strip() for name in sites.split(",")]
+    setup = _module("folder.setup")
+    made = setup.init(folder, named, host, port, task=task or Regression("y"), page_port=page_port)
+    if task is None:
+        print("the task: a regression of the column 'y' on all others; --target or --discount choose another")
+    print(f"made {folder} for {len(made.sites)} site{'s' * (len(made.sites) > 1)}: {', '.join(made.sites)}")
+    _name_service_user(made)
+    first, here = made.sites[0], shlex.quote(str(folder))
+    print(f"send each site its bundle, {folder / 'bundles'}/NAME.toml; it holds no secret")
+    print("telephone each site, and read it the network's fingerprint:")
+    print(f"  {setup.certificates.grouped(made.id)}")
+    print(f"at a site:              fedlsa network enrol {first}.toml")
+    print(f"approve what it sends:  fedlsa network approve {here} {first}.pem")
+    print(f"estimate:               fedlsa network run {here}")
+    print(f"more: {folder / 'README.md'}")
+
+
+def _name_service_user(of: Network | SiteFolder) -> None:
+    setup = _module("folder.setup")
+    if (user := setup.service_user()) == setup.SERVICE_USER:
+        print(
+            f"its service, {of.SERVICE}, runs as the user {user} and never as root: make that user, and the folder its"
+        )
+
+
+@network.command(examples=ENROL_EXAMPLES, rich_help_panel=SITE_PANEL)
+def enrol(
+    bundle: Path = argument("What the coordinator sent; or the site's folder, to see or renew.", "BUNDLE"),
+    folder: Path | None = option("Where the site keeps keys, policy and state.", shown="the bundle's name, here"),
+    new_key: bool = switch("--new-key", "Make new keys; policy, ledger and state stay."),
+) -> None:
+    """At a site: make its keys, which never leave, and its certificate, which the coordinator approves."""
+    setup = _module("folder.setup")
+    here = Path(bundle.stem) if folder is None and bundle.is_file() else folder
+    site = setup.enrol_site(bundle, here, new_key=new_key)
+    certificate = site.certificate.read_bytes()
+    print(f"the keys of {site.name} are in {site.folder}: nobody else needs them, not even the coordinator")
+    _name_service_user(site)
+    end = setup.certificates.expires(certificate)
+    print(f"send this file, and nothing else, to the coordinator: {site.certificate} (good until {end:%Y-%m-%d})")
+    print("then telephone the coordinator, at a number that you know, and compare")
+    print(f"  your fingerprint, which you read to them:           {setup.certificates.fingerprint(certificate)}")
+    print(f"  the network's fingerprint, which they read to you:  {setup.certificates.grouped(site.network)}")
+    print("if one of them differs, stop: a file was exchanged on its way")
+    print(f"read and edit what may leave this site: {site.policy}")
+    print(f"take part:  fedlsa network join {shlex.quote(str(site.folder))} --data FILE.parquet")
+
+
+@network.command(examples=APPROVE_EXAMPLES, rich_help_panel=KEYS_PANEL)
+def approve(
+    folder: Folder,
+    certificates: list[Path] = typer.Argument(help="What sites sent: NAME.pem.", metavar="FILE...", show_default=False),
+    fingerprint: list[str] | None = option(
+        "As the site reads it to you; once for each file.", shown="it is shown, and you are asked"
+    ),
+    renew: bool = switch("--renew", "Replace the certificate that a site has."),
+) -> None:
+    """Let sites in, once a person has compared the fingerprint of each certificate with what the site reads."""
+    setup = _module("folder.setup")
+    known = Network.load(folder)
+    asked = [setup.read_certificate(known, path)[0] for path in certificates]
+    if fingerprint and len(fingerprint) != len(asked):
+        raise ArgumentError(f"--fingerprint must be given once for each file; got {len(fingerprint)} for {len(asked)}")
+    if not fingerprint and not sys.stdin.isatty():
+        raise ArgumentError("--fingerprint must be given where nobody can be asked; got no terminal")
+    for number, (site, path) in enumerate(zip(asked, certificates, strict=True)):
+        if fingerprint:
+            heard = fingerprint[number]
+        else:
+            print(f"a certificate of {site.name}; its fingerprint is\n  {site.fingerprint}")
+            print("telephone the site, at a number that you know, and let it read its fingerprint to you")
+            if not typer.confirm("is it the same, in every digit?", default=False):
+                raise NetworkError(f"not approved: {site.name} is not let in with this certificate")
+            heard = site.fingerprint
+        setup.approve(folder, path, heard, renew=renew)
+        print(f"approved {site.name}: it can join now")
+    waiting = [site for site in known.sites if not known.site_certificate(site).exists()]
+    if waiting:
+        print(f"not approved yet: {', '.join(waiting)}")
+
+
+@network.command(rich_help_panel=KEYS_PANEL)
+def revoke(folder: Folder, site: Site) -> None:
+    """Take a site's certificate away: it is refused from now on, and its keys are never approved again."""
+    _module("folder.setup").revoke(folder, site)
+    print(f"revoked: {site} is refused from now on. To come back it makes new keys (fedlsa network enrol --new-key)")
+
+
+@network.command(rich_help_panel=KEYS_PANEL)
+def renew(folder: Folder) -> None:
+    """A new server certificate from the same authority; neither sites nor a running serve need anything new."""
+    setup = _module("folder.setup")
+    end = setup.certificates.expires(setup.renew(folder).certificate.read_bytes())
+    print(f"new certificate, good until {end:%Y-%m-%d}")
+
+
+@network.command("add-site", rich_help_panel=KEYS_PANEL)
+def add_site(folder: Folder, site: Site) -> None:
+    """Add a site; runs that have begun go on without it."""
+    bundle = _module("folder.setup").add_site(folder, site)
+    print(f"added {site}: send it {bundle}, and approve the certificate that it sends")
+
+
+@network.command("remove-site", rich_help_panel=KEYS_PANEL)
+def remove_site(folder: Folder, site: Site) -> None:
+    """Take a site off the list; its certificate is revoked."""
+    left = _module("folder.setup").remove_site(folder, site)
+    print(f"removed {site}; {', '.join(left.sites)} stay. Its certificate is refused from now on")
 
 
 @network.command(examples=BUDGET_EXAMPLES)
@@ -155,9 +286,8 @@ def budget(
     given, run = budget.arguments, plan.arguments
     if not files:
         numbers = {"sites": sites, "coefficients": coefficients, "clip": clip}
-        for name, number in numbers.items():
-            if number is None:
-                raise ArgumentError(f"{name} must be given where there are no files; got None")
+        for name in (name for name, number in numbers.items() if number is None):
+            raise ArgumentError(f"{name} must be given where there are no files; got None")
         asked, R = PrivacyBudget(**given), run["max_rounds"]
         weights = np.full(checks.integer("sites", sites, at_least=1), 1 / (sites or 1))
         more = {"local": run["local"], "step_size": step_size, "local_steps": run["local_steps"]}
@@ -198,7 +328,7 @@ def serve(
 ) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
     page = None if no_page else PagePlace(page_port, page_address)
-    _coordinator().serve(folder, page=page, carrier=carrier, say=say)
+    _module("coordinator.commands").serve(folder, page=page, carrier=carrier, say=say)
 
 
 @network.command(examples=RUN_EXAMPLES)
@@ -221,7 +351,7 @@ def run(
     result = _Result(context, out, model, force, json)
     asked.least(len(Network.load(folder).sites))
     report = (lambda line: print(line, file=sys.stderr)) if json else say
-    begun = _coordinator().run(folder, asked, detach=detach, say=report)
+    begun = _module("coordinator.commands").run(folder, asked, detach=detach, say=report)
     if not detach:
         result.show(folder, begun.name)
     elif json:
@@ -238,7 +368,7 @@ class _Result:
             self.saved.check(flag, path, (".json",))
 
     def show(self, folder: Path, name: str | None) -> None:
-        coordinator = _coordinator()
+        coordinator = _module("coordinator.commands")
         content = coordinator.outcome(folder, name)
         self.saved.save(self.out, lambda path: write_json(path, {**content, "command": self.command}, "the result"))
         if self.model is not None:
@@ -247,7 +377,7 @@ class _Result:
         if self.json:
             print_json(**content)
         else:
-            say("\n".join(runs.summary(content)))
+            say("\n".join(_module("coordinator.runs").summary(content)))
             self.saved.print_saved()
 
 
@@ -255,15 +385,15 @@ class _Result:
 def status(folder: Folder, name: Experiment = None, json: bool = AS_JSON) -> None:
     """Where a run stands, and which sites are there."""
     if json:
-        print_json(**_coordinator().status_facts(folder, name))
+        print_json(**_module("coordinator.commands").status_facts(folder, name))
     else:
-        say(_coordinator().status(folder, name))
+        say(_module("coordinator.commands").status(folder, name))
 
 
 @network.command()
 def stop(folder: Folder, name: Experiment = None) -> None:
     """End a run after the round that is open; what it has so far is its result."""
-    say(_coordinator().stop(folder, name))
+    say(_module("coordinator.commands").stop(folder, name))
 
 
 @network.command(examples=RESULT_EXAMPLES)
@@ -289,9 +419,9 @@ def audit(
 ) -> None:
     """Verify the coordinator's audit log, a hash chain, and show its last entries."""
     if json:
-        print_json(**audit_log.contents(folder, head))
+        print_json(**_module("audit").contents(folder, head))
         return
-    for text in audit_log.report(folder, head, last):
+    for text in _module("audit").report(folder, head, last):
         say(text)
 
 
@@ -308,8 +438,6 @@ def join(
     yes: bool = switch("--yes", "Do not ask before joining."),
 ) -> None:
     """Take part as a site: check the data, say what may leave, and answer orders until interrupted."""
-    from ..network.site import join as joining
-
     if (data is None) == (loader is None):
         got = "neither" if data is None else "both"
         raise ArgumentError(f"--data or --loader must be given, one of them; got {got}")
@@ -320,15 +448,14 @@ def join(
         return yes or typer.confirm("join?", default=False)
 
     page = None if no_page else PagePlace(page_port, page_address)
-    joining.join(folder, data=data, loader=loader, proxy=proxy, carrier=carrier, page=page, agree=agree, say=say)
+    join = _module("site.join").join
+    join(folder, data=data, loader=loader, proxy=proxy, carrier=carrier, page=page, agree=agree, say=say)
 
 
 @network.command()
 def demo(folder: Path | None = option("Keep everything there.", shown="a temporary folder, removed")) -> None:
     """Try it on this machine: a coordinator and four sites over TLS, one of them killed and brought back."""
-    from ..network import demo as trial
-
-    trial.demo(folder, say=say)
+    _module("demo").demo(folder, say=say)
 
 
 @network.command(examples=LEDGER_EXAMPLES, rich_help_panel=SITE_PANEL)
@@ -344,9 +471,9 @@ def ledger(
     if head is not None:
         Database(SiteFolder.load(folder).folder).verify(ChainHead.from_text(head))
     if json:
-        print_json(**site_ledger.ledger_facts(folder))
+        print_json(**_module("site.ledger").ledger_facts(folder))
         return
-    for line in site_ledger.ledger_report(folder, last):
+    for line in _module("site.ledger").ledger_report(folder, last):
         print(line)
 
 
@@ -360,12 +487,10 @@ def allow(
 ) -> None:
     """Let a run in, at a site whose policy wants a person to allow each (approve_runs)."""
     site = SiteFolder.load(folder)
+    policy = _module("site.policy")
     waiting = policy.waiting(site.folder)
-    for name, words in waiting.items() if run is None else ():
-        print(f"{name} waits: {' '.join(words)}")
     if run is None:
-        if not waiting:
-            print("no run waits")
+        print("\n".join(f"{name} waits: {' '.join(words)}" for name, words in waiting.items()) or "no run waits")
         return
     for line in waiting.get(run, ()):
         print(line)

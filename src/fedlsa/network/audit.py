@@ -1,4 +1,4 @@
-"""The coordinator's audit log, the hash chain of its folder (store.py): what it sent, took, refused and settled, and
+"""The coordinator's audit log, the hash chain of its folder (disk.py): what it sent, took, refused and settled, and
 whom it approved, so that it can be shown afterwards what was asked of whom, and when.
 
 Orders are written down before they are sent, as digests of the very bytes, signature included: whoever kept an order
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .disk import ChainHead, Database, place_of
 from .folder.config import Network
 from .protocol.codec import printable
-from .store import ChainHead, Database, place_of
 
 AUDITED_EVENTS = ("planned", "resumed", "refused", "alarm", "failed", "finished")  # of a run; see RunFolder.note
 MAX_TEXT = 1000

@@ -19,11 +19,11 @@ from typing import Any, Protocol
 from ...errors import ArgumentError, MessageError, MissingExtraError
 from ...threads import one_blas_thread
 from .. import audit
+from ..disk import Database
 from ..folder.certificates import private_key, public_key
 from ..folder.config import Network, SiteFolder
 from ..protocol.codec import decode, encode, sign, verify
 from ..protocol.messages import Answer, Answers, Order
-from ..store import Database
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 _public_key = lru_cache(maxsize=1024)(public_key)  # a certificate is read once, not in every round

@@ -4,7 +4,7 @@ a run comes from its events.
 runs/EXPERIMENT/options.json   what `fedlsa network run` asked for
                 result.json    there once the run is over; failed.json: there once it cannot go on
 
-All else is in the coordinator's store (store.py), by the run's name: the version of the program that began it, the
+All else is in the coordinator's store (disk.py), by the run's name: the version of the program that began it, the
 token by which sites tell it from an earlier run of the same name, certificates, terms (names of coefficients, the run's
 coordinates, the plan), the server's state after every round (server.py), events, and whether it was asked to stop.
 """
@@ -25,13 +25,12 @@ from typing import Any
 
 from ...errors import MessageError, NetworkError, ResultFileError
 from .. import audit
-from ..disk import read_json, write_json
+from ..disk import Database, read_json, write_json
 from ..folder.config import Network
 from ..processes import stamp
 from ..protocol.codec import decode, encode, printable
 from ..protocol.run_settings import StartOptions
 from ..protocol.server import ServerState
-from ..store import Database
 
 EVENTS_POLL = 0.25  # seconds between looks for new events
 FILES = ("options.json", "result.json", "failed.json")  # that people read

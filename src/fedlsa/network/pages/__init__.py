@@ -22,12 +22,11 @@ from ...installation import __version__
 from ...pages import COLOURS, scripts, static_text
 from ...pages.web_server import JSON_KIND, KINDS, LOOPBACK, Page, Shown
 from ..coordinator.runs import RunSummary, all_runs, number
-from ..disk import read_json
+from ..disk import ChainHead, read_json
 from ..folder.config import Network, SiteFolder, certificate_warnings
 from ..protocol.codec import VERSION, printable
 from ..site.ledger import Ledger, epsilon_spent
 from ..site.policy import Policy, explain, waiting
-from ..store import ChainHead
 
 METRICS_KIND = "text/plain; version=0.0.4; charset=utf-8"
 SHARED_FILES = ("page.css", "page.js", "mark.svg")

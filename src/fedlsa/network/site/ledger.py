@@ -1,6 +1,6 @@
 """The site's ledger: what was asked, what left, what it cost in privacy. Nothing leaves the site without an entry.
 
-It is the hash chain of the site's folder (network/store.py). Its totals are kept in a second place outside that folder,
+It is the hash chain of the site's folder (network/disk.py). Its totals are kept in a second place outside that folder,
 and every answer carries a receipt with them, signed by the site, that the coordinator keeps and gives back when a run
 begins. Where the chain is behind its copy or a receipt, it has been lost or restored from a backup: then the larger
 totals count from there on, the runs of before are closed, and the fact is an entry of its own.
@@ -27,10 +27,10 @@ from ...errors import FedLSAError, NetworkError, PolicyError
 from ...files import reason, write
 from ...theory.privacy import delta_left, epsilon_of
 from .. import disk
+from ..disk import ChainHead, Database, place_of
 from ..folder.config import SiteFolder
 from ..processes import only_one
 from ..protocol.codec import Message, encode, is_signed, printable, sign_bytes
-from ..store import ChainHead, Database, place_of
 from .policy import Policy
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]

@@ -32,6 +32,7 @@ from ...fitting.run_plan import StepLimits
 from ...fitting.sums import penalty_of
 from ...theory.privacy import discrete_gaussian, rho_for
 from .. import disk
+from ..disk import Database
 from ..folder.certificates import private_key
 from ..folder.config import SiteFolder, task_text
 from ..protocol import client, messages
@@ -39,7 +40,6 @@ from ..protocol.agreed_design import AgreedDesign, plan_sums, scale_sums
 from ..protocol.codec import decode, encode, printable
 from ..protocol.ring import STATISTICS, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
-from ..store import Database
 from . import limits
 from .facts import SiteTable, TableView, changed_rows, draws_secret, measure
 from .ledger import Ledger, copy_place, digest_of

@@ -20,11 +20,10 @@ from ...fitting.formulas import parse_formula
 from ...fitting.run_plan import LARGEST_STEP, LEAST_LOCAL_STEPS, MOST_ROUNDS
 from ...fitting.tasks import Regression, Task
 from ...value_objects import Checked
-from ..disk import CHECKED
+from ..disk import CHECKED, Database
 from ..folder.config import VERSION, parse, read_file
 from ..protocol.codec import printable
 from ..protocol.run_settings import RunTerms, plain_name
-from ..store import Database
 
 ANY_COLUMN = "*"
 TASKS, UNITS = ("regression", "value"), ("none", "record", "site")
