@@ -244,7 +244,7 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(
 
 
 def test_a_temporary_file_that_is_taken_away_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
-    lock, taken = files._lock, []
+    lock, taken = files.lock, []
 
     def slow(file, **more):
         if not taken:
@@ -252,7 +252,7 @@ def test_a_temporary_file_that_is_taken_away_before_it_is_locked_is_made_again(t
             taken[0].unlink()
         return lock(file, **more)
 
-    monkeypatch.setattr(files, "_lock", slow)
+    monkeypatch.setattr(files, "lock", slow)
     files.write(tmp_path / "x", b"whole", "it")
     assert len(taken) == 1
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("x", b"whole")]

@@ -129,7 +129,7 @@ def _new_part(target: Path, mode: int) -> Iterator[tuple[int, str]]:
         part = f"{_stem(target)}{secrets.token_hex(4)}{PART}"
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
-            _lock(file)
+            lock(file)
             if os.fstat(file).st_nlink:  # else another writer took it for a killed one's before it was locked
                 yield file, part
                 return
@@ -143,7 +143,7 @@ def _remove_strays(target: Path) -> None:
     """Remove temporary files of the same target that nobody writes any more."""
     for part in glob.iglob(f"{glob.escape(_stem(target))}{HEX}{PART}") if fcntl else ():
         with contextlib.suppress(OSError), _closing(os.open(part, os.O_RDONLY | os.O_NONBLOCK)) as file:
-            if _lock(file, wait=False):
+            if lock(file, wait=False):
                 os.unlink(part)
 
 
@@ -151,10 +151,13 @@ def _stem(target: Path) -> str:
     return str(target.with_name(f".{target.name[:LETTERS]}."))
 
 
-def _lock(file: int, *, wait: bool = True) -> bool:
-    """Whether the file is now ours until it is closed: not where another has it, or the system knows no locks."""
+def lock(file: int, *, wait: bool = True, shared: bool = False) -> bool:
+    """Whether the file is now ours until it is closed: not where another has it, or the system knows no locks.
+
+    shared : with others who share it; one that is not is refused by them, and they by it
+    """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         return False
     return True

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.fitting.hypotheses import read_hypothesis, wald_test
+from fedlsa.fitting.fit_summary import read_hypothesis, wald_test
 
 NAMES = ("educ", "exper", "C(region)[T.b]", "I(exper ** 2)", "log of pay", "2", "intercept")
 SAYS = {

@@ -14,7 +14,7 @@ import pytest
 from stores import change, rows
 
 from fedlsa.errors import ArgumentError, MessageError, NetworkError, ResultFileError
-from fedlsa.network import processes, store
+from fedlsa.network import disk, processes
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.disk import ORIGIN, STORE, ChainHead, Database
 from fedlsa.network.protocol.client import ClientState
@@ -79,8 +79,8 @@ def test_a_changed_chain_is_noticed(log, forge):
 
 def test_one_entry_written_anew_with_its_hash_right_is_noticed_by_the_next(log):
     entry = log.last(3)[0] | {"round": 77}
-    said = store._text({name: value for name, value in entry.items() if name not in store.OWN}).decode()
-    change(log.path.parent, f"update chain set entry = '{said}', hash = '{store._digest(entry)}' where number = 3")
+    said = disk._text({name: value for name, value in entry.items() if name not in disk.OWN}).decode()
+    change(log.path.parent, f"update chain set entry = '{said}', hash = '{disk._digest(entry)}' where number = 3")
     with pytest.raises(NetworkError, match="entry 4 is missing, changed or out of place"):
         log.verify()
 
@@ -271,8 +271,8 @@ def test_threads_share_a_store(tmp_path):
 
 
 def test_events_are_bounded_keep_the_plan_and_none_is_lost_while_somebody_follows(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "MOST_EVENTS", 100)
-    monkeypatch.setattr(store, "AT_ONCE", 10)
+    monkeypatch.setattr(disk, "MOST_EVENTS", 100)
+    monkeypatch.setattr(disk, "AT_ONCE", 10)
     found, seen, place = Database(tmp_path), [], 0
     found.add_event("trial", {"event": "planned", "rounds": 300})
     for k in range(300):

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from .evaluation import evaluate as evaluate
     from .fit_summary import Baseline as Baseline
     from .fit_summary import FitSummary as FitSummary
+    from .fit_summary import WaldTest as WaldTest
     from .fitted import Bootstrap as Bootstrap
     from .fitted import Fit as Fit
     from .fitted import Prediction as Prediction
     from .heterogeneity import CochranQ as CochranQ
     from .heterogeneity import Heterogeneity as Heterogeneity
     from .heterogeneity import SiteReport as SiteReport
-    from .hypotheses import WaldTest as WaldTest
     from .protocol import site_problem as site_problem
     from .table_files import columns_of as columns_of
     from .tasks import Regression as Regression

@@ -18,9 +18,8 @@ from ..problems import features as maps
 from ..theory.planner import Plan
 from ..value_objects import Displayed, ReadOnly, call, counted, spread_table
 from .design import design_of
-from .fit_summary import Baseline, FitSummary, summarise
+from .fit_summary import Baseline, FitSummary, WaldTest, summarise, wald_test
 from .heterogeneity import Heterogeneity, SiteReport, compare_sites
-from .hypotheses import WaldTest, wald_test
 from .model_files import read_model, write_model
 from .sites import from_columns, has_names
 from .table_files import open_file

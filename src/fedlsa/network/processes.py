@@ -14,9 +14,10 @@ from contextlib import contextmanager, suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import IO, Any
+from typing import Any
 
 from ..errors import NetworkError
+from ..files import lock
 from ..installation import __version__
 from .disk import trying_to
 from .protocol.codec import VERSION, printable
@@ -35,8 +36,8 @@ def only_one(path: Path, refusal: str, folder: Path | None = None) -> Iterator[N
     with trying_to(f"write {path}"):
         file = path.open("a+")
     with file:
-        while not _flock(file, exclusive=True):
-            if not _flock(file, exclusive=False):
+        while not lock(file.fileno(), wait=False):
+            if not lock(file.fileno(), wait=False, shared=True):
                 file.seek(0)
                 holder = file.read().strip()
                 raise NetworkError(f"{refusal}, by the process {holder or 'that holds ' + str(path)}")
@@ -52,22 +53,11 @@ def is_held(path: Path) -> bool:
     """Whether a living process of this machine holds the lock of `only_one`."""
     try:
         with path.open("r") as file:
-            return not _flock(file, exclusive=False)
+            return not lock(file.fileno(), wait=False, shared=True)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-
-
-def _flock(file: IO[str], *, exclusive: bool) -> bool:
-    """Whether a lock on a file was got at once; a shared one is refused by a process that holds it alone."""
-    import fcntl
-
-    try:
-        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def until_ended(each_time: Callable[[], None]) -> None:

@@ -42,21 +42,17 @@ STATISTICS = Grid(2.0**-512, 80)  # of sums of squares: exact for all columns th
 
 def to_integers(values: Iterable[float | Fraction], unit: float) -> list[int]:
     """The nearest multiples of the unit; numbers that are not finite are a MessageError."""
-    exact = math.frexp(unit)[0] == 0.5  # a power of two: quotients of floats have no rounding error
+    exact = Fraction(unit)
     try:
-        if exact:
-            return [round(v * Fraction(1 / unit)) if isinstance(v, Fraction) else round(v / unit) for v in values]
-        return [round(v / unit) for v in values]
+        return [round(v / (exact if isinstance(v, Fraction) else unit)) for v in values]
     except (OverflowError, ValueError):
         raise MessageError("numbers that leave a site must be finite and within the range of sums") from None
 
 
 def to_floats(integers: Iterable[int], unit: float) -> list[float]:
     """Multiples of the unit, each rounded once where the unit is a power of two."""
-    if math.frexp(unit)[0] == 0.5:
-        scale = round(1 / unit)
-        return [n / scale if scale else n * unit for n in integers]
-    return [n * unit for n in integers]
+    part, scale = unit.as_integer_ratio()
+    return [n / scale for n in integers] if part == 1 else [n * unit for n in integers]
 
 
 def within(integers: Iterable[int], limbs: int) -> list[int]:
