@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import FedLSAWarning, SiteDataError
-from fedlsa.fitting.identification import Determination
+from fedlsa.fitting.reading import Determination
 from fedlsa.fitting.rows import LogFacts, Piece
 
 OneHot = fl.problems.features.OneHot

@@ -21,10 +21,9 @@ from .covariance import Estimate, covariance_text, join_scores, measure_fit, roo
 from .error_sources import Metric
 from .fit_summary import MONTE_CARLO, compare
 from .fitted import Fit
-from .identification import Determination, warn_of_breaks, warn_of_logs
 from .partitions import is_partitioned, open_partitions, read_partitions
 from .protocol import FitSettings, RunOutcome
-from .reading import FitProgress, PooledData, read
+from .reading import Determination, FitProgress, PooledData, read, warn_of_breaks, warn_of_logs
 from .scores import SharedSolution
 from .sites import open_tables
 from .sums import Systems, conditioning
