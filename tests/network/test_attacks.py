@@ -608,7 +608,7 @@ def test_refused_coordinates_tell_mean_and_deviation_no_finer_than_a_power_of_tw
     task = fl.Regression("y")
 
     def told(rows, factor, j):
-        own = Summary(60, rows.mean(axis=0), 60 * rows.var(axis=0), np.abs(rows).max(axis=0), 60.0)
+        own = Summary(60, rows.mean(axis=0), 60 * rows.var(axis=0), np.abs(rows).max(axis=0))
         spread = table.std(axis=0)
         spread[j] *= factor
         scale = FeatureScale(table.mean(axis=0)[:-1], spread[:-1], table[:, -1].mean(), spread[-1], True)

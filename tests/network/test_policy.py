@@ -211,7 +211,7 @@ def test_a_sum_in_which_the_others_hardly_count_is_refused():
     limits.check_sum(Policy(least_sites=1), "a", ("a",), np.ones(1))
 
 
-SUMMARY = Summary(100, np.array([50.0, 2.0, 7.0]), 100 * np.array([100.0, 0.25, 4.0]), np.zeros(3), 100.0)
+SUMMARY = Summary(100, np.array([50.0, 2.0, 7.0]), 100 * np.array([100.0, 0.25, 4.0]), np.zeros(3))
 
 
 @pytest.mark.parametrize(

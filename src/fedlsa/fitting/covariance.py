@@ -74,7 +74,6 @@ class Estimate:
     its error.
 
     kind : of the covariance : (d, d); A : (d, d) of the shared system; theta : (d,); systems, weights : of the N sites
-    n : (N,) scores of each site
     mean : (N, d), the sites' ideal control variates xi_star; row : (N, d, d) covariance of one of a site's scores drawn
     at random (Sigma_omega); meats : (N, d, d) the sites' parts of the sandwich, alone if clusters have rows at several
     meat : (d, d) of all; independent : (d, d) the same if rows were independent (HC0)
@@ -95,7 +94,6 @@ class Estimate:
     covariance: Floats
     systems: Systems
     weights: Floats
-    n: Codes
     mean: Floats
     row: Floats
     meats: Floats
@@ -142,10 +140,9 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
     second, meats = every[:, :d, :d], share[:, None, None] ** 2 * wide[:, :d, :d]
     own_meats = put(lambda one: one.own_sums.meats())[:, :d, :d] / mass[:, None, None] ** 2
     rank, meat = put(lambda one: one.own.rank), None
-    at_one = ((one.start + c, row) for one in passes for c, row in one.sums.leverage_one.items())
-    fallback = next((f"{names[c]}, {f'row {row}' if row else 'one row'}" for c, row in at_one), "")
-    open_own = np.zeros(N, np.bool_)
-    open_own[[one.start + c for one in passes for c in one.own_sums.leverage_one]] = True
+    at_one, open_own = put(lambda one: one.sums.leverage_one), put(lambda one: one.own_sums.leverage_one) != 0
+    first = ((names[c], at_one[c]) for c in np.flatnonzero(at_one).tolist())
+    fallback = next((f"{name}, {f'row {row}' if row > 0 else 'one row'}" for name, row in first), "")
     clusters, site_clusters, shares = 0, np.zeros(N, np.int64), sum(one.shares for one in passes)
     if kind.cluster is not None:
         pairs = join_pairs([one.clusters.pairs(one.start) for one in passes if one.clusters is not None])
@@ -227,7 +224,6 @@ def join_scores(passes: Sequence[ScorePass], names: Sequence[str]) -> Estimate:
         covariance=sandwiches(A, meat),
         systems=systems,
         weights=weights,
-        n=count,
         mean=mean,
         row=row,
         meats=factor * meats,
@@ -384,7 +380,7 @@ def score_sums(pieces: Pieces, at: ScorePoint, penalty: Floats, weight: float) -
         raise SiteDataError("the system of all sites must hold this site's own part; it does not")
     found = ScorePass(of, 0, systems, np.array([weight])).run(pieces())
     sums, n = found.sums, int(systems.n[0])
-    for row in sums.leverage_one.values():
+    for row in filter(None, sums.leverage_one.tolist()):
         raise SiteDataError(undetermined_text(f"row {row}", at.kind))
     gradient = weight * (sums.products[0] / n + penalty * at.theta)
     means = weight / n * np.sum([[*p.u.sum(axis=0), p.y.sum(), p.y @ p.y] for p in pieces()], axis=0)

@@ -151,14 +151,14 @@ def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -
 
 def warn_of_errors(names: Sequence[str], s: Estimate, asked: CovarianceKind) -> None:
     """Say so where sites are too small for their part of the error bars, or these are of another kind than asked."""
-    kind, single = s.kind, np.flatnonzero(s.n == 1)
+    kind, single = s.kind, np.flatnonzero(s.systems.n == 1)
     if len(single) and kind.values:
         warn(
             f"{_sites(single, names)} with one row: one row has no spread, so its score is taken about 0, which "
             "is right where such sites are like the others, and too wide where they differ"
         )
-    few = (s.n < ROWS_PER_LAG * s.window) | (s.window >= np.minimum(s.n, PILOT) // SHARE)
-    short = np.flatnonzero(few & (s.n > 1))
+    few = (s.systems.n < ROWS_PER_LAG * s.window) | (s.window >= np.minimum(s.systems.n, PILOT) // SHARE)
+    short = np.flatnonzero(few & (s.systems.n > 1))
     if len(short) and kind.long_run and kind.lag is None:
         warn(
             f"{_sites(short, names)} with logs too short to see how far apart rows are correlated, fewer than "
@@ -233,12 +233,12 @@ def site_reports(data: PooledData, s: Estimate, metric: Metric, outcome: RunOutc
     both = left_open[:, :, None] | left_open[:, None, :]
     determined = np.where((alone.rank == len(t))[:, None], alone.theta, np.nan)
     each = {
-        "rows": s.n,
+        "rows": s.systems.n,
         "weight": s.weights,
         "theta": np.where(left_open, np.nan, alone.theta @ T.T + t),
         "distance": metric.lengths(determined - s.theta),
         "influence": metric.lengths(s.weights[:, None] * (s.mean @ inverse.T)),
-        "noise": noise * np.sqrt(noise_shares(s, metric)) if noise != 0 else np.zeros(len(s.n)),
+        "noise": noise * np.sqrt(noise_shares(s, metric)) if noise != 0 else np.zeros(len(s.systems.n)),
         "finite_data": metric.spreads(inverse @ s.meats @ inverse.T),
         "window": s.window,
         "covariance": np.where(both, np.nan, T @ s.own @ T.T),
@@ -271,8 +271,8 @@ def noise_shares(s: Estimate, metric: Metric) -> Floats:
 def choose_block(resample: str | None, kind: CovarianceKind, s: Estimate, dim: int) -> int:
     """What varies: rows of a block, 1 for single rows, 0 for clusters. As asked for, else clusters where there are any,
     blocks where rows are correlated, else rows."""
-    n, M = int(s.n.sum()), int(s.window.max())
-    fewest = int(s.n.min()) if kind.values else n
+    n, M = int(s.systems.n.sum()), int(s.window.max())
+    fewest = int(s.systems.n.min()) if kind.values else n
     block = M + 1 if kind.lag is not None and not kind.values else max(1, min(BLOCKS_PER_LAG * M, fewest // BLOCKS))
     if resample == "cluster" and kind.cluster is None:
         raise ArgumentError("resample='cluster' needs clusters, cluster=...; got none")
@@ -293,7 +293,7 @@ def draw_replicas(
 ) -> Bootstrap:
     """The estimate with `count` replicas, on the original scale."""
     (T, t), d = data.scale.original(), len(s.A)
-    block, n = choose_block(resample, s.kind, s, d), int(s.n.sum())
+    block, n = choose_block(resample, s.kind, s, d), int(s.systems.n.sum())
     checks.memory("bootstrap", count, 32 * d * (d + 1), "the system of a replica")
     if count * n * d * (d + 1) > MOST_WORK:
         raise ArgumentError(

@@ -40,7 +40,7 @@ TOGETHER = 16  # partitions' sums that one task adds up
 EXACT = 2**53  # from which floating point does not tell integers apart, which other partitions may hold
 SAME_ROWS = 1e-6  # relative, of what two passes find: a difference beyond it is no rounding error
 RunCoordinates = tuple[FeatureScale, SiteSums | None]  # and the sites' means, where intercepts are their own
-SCORES = ("squares", "products", "second", "free", "rows", "alone")  # of ScoreSums, which add up
+SCORES = ("squares", "products", "second", "free", "rows", "alone", "leverage_one")  # of ScoreSums, which add up
 
 
 def is_partitioned(sites: Any) -> bool:
@@ -161,7 +161,6 @@ def find_scores(
     each: dict[Any, NDArray[Any]] = {}
     for own, sums in enumerate((one.sums, one.own_sums)):
         each |= {(own, name): getattr(sums, name) for name in SCORES}
-        each[own, "leverage one"] = np.isin(np.arange(len(s)), list(sums.leverage_one)).astype(np.int64)
     total, pairs = np.array([one.shares, one.log_weights, *one.residuals.sums()]), None
     if one.clusters is not None:
         sites, labels, values = one.clusters.pairs(0)
@@ -262,7 +261,7 @@ class PartitionedData(PooledData):
         found = add_up([self.source.add_up(find_scores, self.task, self.columns, run, place, at)], self.names)
         for own, sums in enumerate((out.sums, out.own_sums)):
             vars(sums).update({name: found.each[own, name] for name in SCORES})
-            sums.leverage_one = dict.fromkeys(np.flatnonzero(found.each[own, "leverage one"]).tolist(), 0)
+            sums.leverage_one *= -1  # such a row there is, and nobody knows where
         if out.clusters is not None and found.pairs is not None:
             out.clusters.add_pairs(*found.pairs)
         (out.shares, out.log_weights), out.residuals.summed = found.total[:2].tolist(), found.total[2:]

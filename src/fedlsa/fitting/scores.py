@@ -307,7 +307,7 @@ class ScoreSums:
         self.width = d + kind.own
         self.second, self.free = np.zeros((2, N, self.width, self.width))  # of g g^T, and of those freed of leverage
         self.alone = np.zeros(N, np.bool_)
-        self.leverage_one: dict[int, int] = {}  # rows with leverage 1: of each site the first
+        self.leverage_one = np.zeros(N, np.int64)  # the first row of each site with leverage 1, from 1; 0 for none
         self.window, self.systems, self.places, self.rows = window, systems, places, np.zeros(N, np.int64)
         self._lagged: dict[int, Bartlett | SlowCosines] = {}
         self._in_time = kind.name == "HAC" and kind.lag != 0
@@ -365,7 +365,7 @@ class ScoreSums:
             left = np.where(own > 1 - LEVERAGE_ONE, 1.0, left - own)  # of a row that is all of its site the score is 0
             for i in np.flatnonzero(left < LEVERAGE_ONE) if left.min() < LEVERAGE_ONE else ():
                 c = int(np.searchsorted(p.starts, i, "right")) - 1
-                self.leverage_one.setdefault(int(s[c]), int(self.rows[s[c]] + i - p.starts[c]) + 1)
+                self.leverage_one[s[c]] = self.leverage_one[s[c]] or self.rows[s[c]] + i - p.starts[c] + 1
             freed = scores / np.maximum(left, LEVERAGE_ONE)[:, None] ** POWERS[self.kind.name]
             self.free[s] += p.products(freed, freed)
         for c, rows in p.parts() if self._in_time else ():

@@ -29,16 +29,13 @@ OPEN = 1e-8  # of the largest part of an open direction: a coefficient with less
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Of n rows: the mean (k + 1,) and scatter sum (x - mean)^2 (k + 1,) of each feature, and last of the target.
-
-    mass : the sum of the rows' weights, n where all are 1; largest : (k + 1,) of the absolute values
-    """
+    """Of n rows: the mean (k + 1,) and scatter sum (x - mean)^2 (k + 1,) of each feature, and last of the target;
+    largest : (k + 1,) of the absolute values"""
 
     n: int
     mean: Floats
     scatter: Floats
     largest: Floats
-    mass: float
 
 
 class SiteSums:
@@ -168,7 +165,7 @@ class SiteSums:
 
     def summary(self, c: int = 0) -> Summary:
         scatter = np.diag(self.scatter[c]).copy()
-        return Summary(int(self.n[c]), self.mean[c], scatter, self.largest[c], float(self.mass[c]))
+        return Summary(int(self.n[c]), self.mean[c], scatter, self.largest[c])
 
     def systems(self, scale: FeatureScale, penalty: Floats | float) -> Systems:
         """The means of each site's system in these coordinates; penalty : (d,), the ridge of each coefficient."""

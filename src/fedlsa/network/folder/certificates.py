@@ -209,13 +209,6 @@ def _dates(pem: bytes) -> tuple[datetime, datetime]:
     return read.not_valid_before_utc, read.not_valid_after_utc
 
 
-def check_keys(found: SiteIdentity, key: bytes, mask: bytes) -> None:
-    """Refuse a certificate of other keys than these private ones."""
-    own = private_key(key).public_key(), mask_key(mask).public_key().public_bytes_raw()
-    if (found.key, found.mask) != own:
-        raise NetworkError(f"the certificate of {found.name} is for other keys than the site's")
-
-
 def expires(pem: bytes) -> datetime:
     return _dates(pem)[1]
 

@@ -269,7 +269,9 @@ class SiteFolder(_Folder):
         if not self.certificate.exists():
             raise NetworkError(f"{self.name} has no certificate: fedlsa network enrol {self.folder} makes one")
         found = certificates.check_site(read_file(self.certificate), self.network, self.name)
-        certificates.check_keys(found, read_file(self.key), read_file(self.mask_key))
+        key, mask = certificates.private_key(read_file(self.key)), certificates.mask_key(read_file(self.mask_key))
+        if (found.key, found.mask) != (key.public_key(), mask.public_key().public_bytes_raw()):
+            raise NetworkError(f"the certificate of {found.name} is for other keys than the site's")
 
 
 # Certificates that end soon: a program that goes on for years says so when it starts, and once a day.

@@ -146,7 +146,7 @@ def pooled_summary(sums: Sequence[int]) -> Summary:
         raise MessageError("the sums of all sites must have mean squares above squared means; they have not")
     scatter = np.array([float(max(v, Fraction(0))) for v in variance])
     largest = np.sqrt([max(float(e), 0.0) for e in square])
-    return Summary(1, np.array([float(m) for m in mean]), scatter, largest, 1.0)
+    return Summary(1, np.array([float(m) for m in mean]), scatter, largest)
 
 
 def plan_sums(

@@ -93,7 +93,9 @@ def join(
         handler = OrderHandler(site, opened, say=report)
         answer = SignedSite(site, handler.respond)
         if carrier is None:
-            link: Any = _link(site, answer, proxy, report)
+            known = Acquaintance(site.state / "coordinator")
+            more: dict[str, Any] = {"proxy": proxy, "last": known.last, "accept": known.accept}
+            link: Any = SiteLink(site.host, site.port, site, answer, say=report, **more)
         else:
             module, place = installed_carrier(carrier)
             link = module.open_site(place, answer, report)
@@ -130,9 +132,3 @@ def join(
 def _stamps(site: SiteFolder) -> list[int]:
     """By which new keys are noticed; those that are missing for a moment are not new ones yet."""
     return [path.stat().st_mtime_ns for path in (site.key, site.mask_key) if path.exists()]
-
-
-def _link(site: SiteFolder, answer: SignedSite, proxy: str | None, say: Callable[[str], None]) -> SiteLink:
-    """The stream to the coordinator."""
-    known = Acquaintance(site.state / "coordinator")
-    return SiteLink(site.host, site.port, site, answer, say=say, proxy=proxy, last=known.last, accept=known.accept)
