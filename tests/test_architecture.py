@@ -17,7 +17,7 @@ import fedlsa
 
 SOURCE = Path(fedlsa.__file__).parent
 ORDER = [
-    "lazy_names", "installation", "errors", "checks", "value_objects", "mathml", "paper_items", "kernel_cache",
+    "lazy_names", "installation", "errors", "checks", "value_objects", "mathml", "kernel_cache",
     "files", "threads", "problems", "sampling", "algorithms", "results", "theory", "engine", "conformance", "control",
     "figures", "pages", "experiments", "fitting", "sklearn", "network", "explore", "cli",
 ]  # fmt: skip

@@ -1,15 +1,30 @@
-"""Formulas of pages as MathML, which browsers draw by themselves: the part of LaTeX that the pages use, no more.
+"""The paper's LaTeX on pages: printed names for its labels, and formulas as MathML, which browsers draw by themselves:
+the part of LaTeX that the pages use, no more.
 
 In a sentence a formula stands between `$`, on the documentation's pages in a line of its own between `$$`, as a
-repository's browser reads them too.
+repository's browser reads them too. Names stand in paper_map.csv, which is also the documentation's theory map: there
+th:2nd_moment_no_cv is Theorem 4.1.
 """
 
+import csv
 import html
 import re
 from collections.abc import Iterator
+from importlib import resources
 
 from .errors import ArgumentError
 
+_MAP = resources.files(__package__).joinpath("paper_map.csv").read_text(encoding="utf-8")
+ITEMS = {row["label"]: row["item"] for row in csv.DictReader(_MAP.splitlines()) if row["label"] != "none"}
+PLACES = {  # where something stands that has no number of its own
+    "sec:numerical": "Section 6",
+    "sec:appendix_numerics": "Appendix G",
+    "sec:analysis-fed-lsa-iid": "Section 4",
+    "eq:system_matrix": "Section 3.2",
+    "eq:td_virtual_iterates": "Appendix E",
+    "eq:q_block_size": "Appendix B",
+}
+LABEL = re.compile(r"\b(?:algo|assum|coro?|eq|fig|lem|lemma|prop|sec|tab|th|thm):[\w-]+")
 INLINE = r"(?<![\w\\$])\$(?![\s$])([^$]+?)(?<!\s)\$([.,;:)]*)(?![\w$])"  # of a sentence, with the signs after it
 TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
 GREEK = ("gamma", "delta", "zeta", "eta", "theta", "kappa", "lambda", "mu", "nu", "xi", "pi", "rho", "sigma", "tau",
@@ -92,3 +107,13 @@ def _command(name: str, tokens: Iterator[str]) -> str:
     if name == "frac":
         return f"<mfrac>{_atom(next(tokens), tokens)}{_atom(next(tokens), tokens)}</mfrac>"
     raise ArgumentError(f"a formula must keep to the commands of fedlsa/mathml.py; got \\{name}")
+
+
+def cite(text: str) -> str:
+    """A text with printed names instead of labels; what has no number of its own is named by its section, if at all.
+
+    >>> from fedlsa.mathml import cite
+    >>> cite("sec:numerical, fig:show-bias; th:2nd_moment_no_cv, eq:lsa_syst_fed")
+    'Section 6, Figure 1; Theorem 4.1, eq:lsa_syst_fed'
+    """
+    return LABEL.sub(lambda label: (ITEMS | PLACES).get(label[0], label[0]), text)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 import fedlsa
-from fedlsa.paper_items import ITEMS
+from fedlsa.mathml import ITEMS
 
 ROOT = Path(__file__).parents[2]
 with open(ROOT / "src" / "fedlsa" / "paper_map.csv", newline="", encoding="utf8") as file:

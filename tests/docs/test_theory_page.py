@@ -16,7 +16,7 @@ from print_quality import faults
 
 import fedlsa
 from fedlsa.experiments import EXPERIMENTS, Scale, compute, tabulate
-from fedlsa.paper_items import ITEMS
+from fedlsa.mathml import ITEMS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedlsa.experiments import EXPERIMENTS
-from fedlsa.paper_items import ITEMS, PLACES, cite
+from fedlsa.mathml import ITEMS, PLACES, cite
 
 INSIDE = r"((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)"  # of braces
 NUMBERED = {"theorem": "Theorem", "lemma": "Lemma", "claim": "Claim", "corollary": "Corollary", "remark": "Remark"}

@@ -19,8 +19,7 @@ from fedlsa.experiments.report import claims, explorer_settings, page, panels
 from fedlsa.explore.page_settings import PageSettings
 from fedlsa.figures.chart_data import chart_data
 from fedlsa.figures.lines import Chart, ChartRows, Line, mean_line
-from fedlsa.mathml import mathml
-from fedlsa.paper_items import ITEMS, LABEL, PLACES, cite
+from fedlsa.mathml import ITEMS, LABEL, PLACES, cite, mathml
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 QUICK = Scale("paper", 3, quick=True)

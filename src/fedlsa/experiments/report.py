@@ -22,8 +22,7 @@ import pandas as pd
 from .. import files, pages
 from ..errors import MissingExtraError
 from ..figures.lines import number as axis_number
-from ..mathml import INLINE, inline, mathml
-from ..paper_items import cite
+from ..mathml import INLINE, cite, inline, mathml
 from .cells import Cell
 from .experiment import (
     FAILED,

@@ -14,7 +14,7 @@ import xarray as xr
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..paper_items import cite
+from ..mathml import cite
 from ..results import recipe
 from ..results.recipe import require_result
 from ..results.result_files import checked_curves
