@@ -294,7 +294,7 @@ def test_blocks_of_a_bootstrap_are_long_enough_for_the_window_and_many_enough_fo
     def block(*sites):
         n, window = np.array(sites).T
         kind = CovarianceKind.of(fl.Value(0.9), None, None, None)
-        return choose_block(None, kind, Plain(n=n, window=window, clusters=0), 1)
+        return choose_block(None, kind, Plain(systems=Plain(n=n), window=window, clusters=0), 1)
 
     assert block((500, 0), (40, 0)) == 1
     assert block((5000, 3), (9000, 10)) == 40

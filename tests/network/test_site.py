@@ -90,7 +90,7 @@ def test_rows_off_the_most_common_value_are_counted_in_every_column_and_in_the_t
 def own_scale(site, task):
     seen = sites.view(site.opened, task)
     of = seen.summary
-    return scale_of(task, of.mean, of.scatter / of.mass, of.largest, seen.names[:D], "site")
+    return scale_of(task, of.mean, of.scatter / of.n, of.largest, seen.names[:D], "site")
 
 
 @pytest.mark.parametrize("which", ["regression", "log"])

@@ -12,7 +12,7 @@ import itertools
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -168,25 +168,19 @@ def measure(
     """
     columns, ridge, d = site_columns(site, task, design), task.ridge, scale.dim
     check_scale(task, columns, scale)
-    bare, W = _moments(read_scaled(site, task, columns, scale), site.sites, d)
-    A, b = bare.A[0] + ridge * np.eye(d), bare.b[0]
-    noise = noise_form(W, bare.A[0], bare.b[0])[None] if local == "rows" else None
-    scalars = Scalars(*(float(x[0]) for x in Scalars.of(A[None], b[None], noise)))
-    if not share_moments or d > MOMENTS:
-        return scalars, None
-    return scalars, SharedMoments(A, b, _noise_map(read_scaled(site, task, columns, scale), bare))
-
-
-def _moments(pieces: Iterable[Piece], names: Sequence[str], d: int) -> tuple[Systems, Floats]:
-    """The means of u v^T and y u, and W : (d + 1, d + 1)."""
     W = np.zeros((d + 1, d + 1))
 
     def weigh(p: Piece) -> Piece:
         W[:] += noise_products(p)
         return p
 
-    means = Systems.of(map(weigh, pieces), names, 0.0)
-    return means, W / means.n[0]
+    bare = Systems.of(map(weigh, read_scaled(site, task, columns, scale)), site.sites, 0.0)
+    A, b = bare.A[0] + ridge * np.eye(d), bare.b[0]
+    noise = noise_form(W / bare.n[0], bare.A[0], b)[None] if local == "rows" else None
+    scalars = Scalars(*(float(x[0]) for x in Scalars.of(A[None], b[None], noise)))
+    if not share_moments or d > MOMENTS:
+        return scalars, None
+    return scalars, SharedMoments(A, b, _noise_map(read_scaled(site, task, columns, scale), bare))
 
 
 def _noise_map(pieces: Iterable[Piece], means: Systems) -> Floats:
