@@ -41,8 +41,10 @@ CORRECTED = {  # those that end in theta_star, each in a setting where it is not
     "rand-k": fl.Compressed(ETA, H, fl.RandK(2), **SOME),
     "rand-k, unscaled": fl.Compressed(ETA, H, fl.RandK(2, scaled=False)),
     "rand-k, memory": fl.Compressed(ETA, H, fl.RandK(2, scaled=False), memory=True, **SOME),
-    "rounding": fl.Compressed(ETA, H, fl.Rounding(8, 10.0)),
-    "noise": fl.Compressed(ETA, H, fl.Noise(0.1), memory=True),
+    "rounding": fl.Compressed(ETA, H, fl.Rounding(4, 6.0)),  # its noise is as large as all other
+    "rounding, memory": fl.Compressed(ETA, H, fl.Rounding(5, 6.0), memory=True),
+    "noise": fl.Compressed(ETA, H, fl.Noise(0.1)),
+    "noise, memory": fl.Compressed(ETA, H, fl.Noise(0.1), memory=True),
     "svrg": fl.SVRG(ETA, H, **SOME),
     "saga": fl.SAGA(ETA, H, **SOME),
     "fedprox": fl.FedProx(ETA, H, 0.7, corrected=True, **SOME),

@@ -154,10 +154,13 @@ LINEAR["momentum"] = fl.Momentum(0.03, 3, 0.5, **SOME)
 @pytest.mark.long
 @pytest.mark.parametrize("name", LINEAR)
 def test_exact_curves_are_those_of_two_thousand_seeds(name):
-    """Error and mean at four rounds, each within five standard errors; there are about 400 such comparisons."""
+    """Error, mean and covariance at four rounds, within five standard errors each; there are some 2,000 comparisons."""
     recorded = [1, 3, 10, 40]
     exact = fl.theory.exact(P, LINEAR[name], rounds=40, record=recorded)
     run = fl.simulate(P, LINEAR[name], rounds=40, seeds=2000, record=recorded)
-    for found, expected in ((run["squared_error"], exact["mse"]), (run["theta"], exact["mean"])):
+    off = run["theta"].values - exact["mean"].values
+    products = run["theta"].copy(data=off)[..., None] * off[:, :, None]
+    pairs = (run["squared_error"], exact["mse"]), (run["theta"], exact["mean"]), (products, exact["covariance"])
+    for found, expected in pairs:
         error = found.std("seed", ddof=1).values / np.sqrt(2000) + 1e-12
         assert (np.abs(found.mean("seed").values - expected.values) <= 5 * error).all()

@@ -235,6 +235,11 @@ def test_what_has_no_limit_law_is_refused_by_name():
         ("above 0.2 and below 1.2", fl.SCAFFLSA(fl.PowerStep(0.5, 0.2), GROWING), False),
         ("power of local_steps must be below 1", fl.SCAFFLSA(fl.PowerStep(0.5, 1.5), fl.PowerLength(2, 1.0)), False),
         ("step_size must be small enough", fl.SCAFFLSA(30.0, 2), False),
+        (
+            "send must add no noise for a limit law at decreasing steps",
+            fl.Compressed(fl.PowerStep(0.5, 0.7), 2, fl.Noise(0.1)),
+            False,
+        ),
     ):
         with pytest.raises(ArgumentError, match=rule):
             fl.theory.central_limit(SMALL, a, last)
@@ -242,6 +247,13 @@ def test_what_has_no_limit_law_is_refused_by_name():
         fl.theory.central_limit(
             fl.problems.from_observations([([1.0], [-np.eye(2)], [[1.0, 2.0]])]), fl.SCAFFLSA(power, 1)
         )
+
+
+@pytest.mark.parametrize("kind", [fl.SVRG, fl.SAGA])
+def test_where_local_steps_leave_no_noise_the_law_is_a_point(kind):
+    law = fl.theory.central_limit(SMALL, kind(fl.PowerStep(0.5, 0.7), 2))
+    assert not law.covariance.any()
+    assert law.error == 0
 
 
 # --- the distance from the normal law ---------------------------------------------------------------------------------

@@ -295,7 +295,10 @@ class Algorithm(Checked, ABC):
         if type(self).exchange is Algorithm.exchange:
             return np.full(agents, self.taking_part(agents) / agents), 2 * 8.0 * dim
         found = self.checked_exchange(1.0, 1, agents, dim)
-        return found.answering(agents, self.taking_part(agents))[0], found.bytes(dim)
+        answers, size = found.answering(agents, self.taking_part(agents))[0], found.bytes(dim)
+        if found.uses("mean_residual"):  # of all agents, who receive theta and send theirs even if they do no more
+            size += 2 * 8.0 * dim * (agents / answers.sum() - 1)
+        return answers, size
 
     def rows_read(self, problem: Problem) -> float:
         """Rows of its own table that an agent reads in a round for exact residuals, in expectation, mean over agents.

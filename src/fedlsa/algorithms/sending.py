@@ -102,7 +102,9 @@ class Rounding(Sending):
 
     Agent and server share the seed of the dither, uniform over a step, which is added before and taken away after
     rounding: the error is then uniform over a step, whatever is sent, and theory exact, as long as no number of a
-    message, with its dither, lies beyond the radius. Beyond it numbers are cut off; theory warns where many are.
+    message, with its dither, lies beyond the radius. Beyond it numbers are cut off. Theory warns where the radius is
+    below four times a number's root mean square, which is enough for nearly normal ones; rows that are rare and large
+    need more, which theory cannot see (`fl.simulate` cuts as it is).
 
     bits_each : of each number, at least 1 and at most 32
     radius : above the largest number of a message, above 0

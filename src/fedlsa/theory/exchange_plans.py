@@ -72,9 +72,9 @@ class ExchangeErrors(MethodErrors):
         try:
             moved = Moved(self.round_of(eta, H))
             mean, _ = moved.end(moved.step.start(self.start))
-        except np.linalg.LinAlgError:
-            return math.inf
-        if moved.powers is None:
+            if moved.powers is None:
+                return math.inf
+        except (np.linalg.LinAlgError, PrecisionError):  # so slow that rounding hides it: never soon enough
             return math.inf
         d, more = moved.step.d, moved.step.added(np.zeros_like(moved.mean), mean)
         error, last = float(mean[:d] @ mean[:d]), math.nan

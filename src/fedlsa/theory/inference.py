@@ -38,7 +38,7 @@ from .joint_laws import checked_method, corrected, joint_limit
 from .linear import check_accuracy, refined, smat, squares
 from .problem_moments import Moments, moments, start_error
 from .rounds import AgentRound, StateLimit
-from .stationarity import AgentLimit, joint_vector, limit, stationary, steady_round
+from .stationarity import AgentLimit, joint_vector, limit, rounding_grown, stationary, steady_round
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -108,15 +108,21 @@ def _at_constant_steps(problem: Problem | Moments, a: Algorithm, eta: float) -> 
     """E[u] : (d,), V : (d, d), infinite where second moments do not converge, and its estimated error, relative."""
     step, d = steady_round(problem, a, eta), problem.dim
     if not isinstance(step, AgentRound):
-        end = joint_limit(step, start_error(problem, None)) if isinstance(step, ExchangeRound) else step.limit
+        if isinstance(step, ExchangeRound):
+            end = joint_limit(step, start_error(problem, None))
+        else:
+            end = step.limit
+            rounded = rounding_grown(step, end.mean[:d], end.C[:d, :d])
+            end = end._replace(error=max(end.error, rounded))
         return end.mean[:d], *law_of_averages(end, d)
     u, found = np.zeros(d), limit(step)
     if not (np.isfinite(found.U).all() and found.U.any()):
         return u, found.U, found.error
+    rounded = rounding_grown(step, u, found.U)
     form, S = _with_u(step, found)
     sums = [krylov.solve(form.mean, form.mean(s), tuning.LIMIT_GOAL) for s in S.T]
     later = np.stack([s for s, _ in sums], axis=1)
-    return u, *_summed(found.U, later, form.read(later)[1], max(found.error, *(error for _, error in sums)))
+    return u, *_summed(found.U, later, form.read(later)[1], max(rounded, found.error, *(error for _, error in sums)))
 
 
 def law_of_averages(end: StateLimit, d: int) -> tuple[Floats, float]:
@@ -169,12 +175,18 @@ def _of_small_steps(
     problem: Problem | Moments, m: Moments, a: Algorithm, last: bool
 ) -> tuple[Floats, Floats, float, bool]:
     """What laws at constant steps tend to as these do, by extrapolation: E[u], V, its error, and whether E[u] moves."""
+    if declared(a) and (send := a.checked_exchange(1.0, 1, m.n_agents, m.dim).send).law(m.dim).noise:
+        rule = "send must add no noise for a limit law at decreasing steps, beside which it would not shrink"
+        raise ArgumentError(f"{rule}; got {send!r}")
     eta, rows = tuning.SMALL_STEP / (a.mean_steps * float(np.linalg.norm(m.A_bar, axis=(1, 2)).max())), []
     for step in eta * 0.5 ** np.arange(tuning.SMALL_STEPS):
         one = replace(a, step_size=float(step))
         law = stationary(problem, one) if last else central_limit(problem, one)
         rows.append(np.vstack([law.mean - m.theta_star, law.covariance / (step if last else 1.0)]))
     table, error = np.array(rows), 0.0
+    plain, _ = _at_theta_star(m, m.n_agents, a.mean_steps, last)
+    if np.abs(table[:, 1:]).max() < tuning.VANISHED_VARIANCE * np.abs(plain).max():  # steps that bring no noise
+        table[:, 1:] = 0.0
     for k in range(1, len(table)):
         finer = table[1:] + (table[1:] - table[:-1]) / (2**k - 1)
         error, table = float(np.linalg.norm(finer[-1, 1:] - table[-1, 1:])), finer

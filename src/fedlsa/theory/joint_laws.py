@@ -5,6 +5,7 @@ Of methods that are an exchange (exchange_rounds.py) curves, limits and averages
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..algorithms import Algorithm, method, method_class
 from ..checks import Floats
-from ..errors import ArgumentError, TheoryWarning, warn
+from ..errors import ArgumentError, PrecisionError, TheoryWarning, warn
 from ..problems import Problem
 from ..sampling import IID, Sampling
 from ..value_objects import Displayed, ReadOnly
@@ -23,7 +24,7 @@ from . import krylov, tuning
 from .exchange_rounds import ExchangeRound, declared, exchange_of
 from .joint import Joint
 from .linear import AveragedState, Index, at_rounds, averaged_states, check_accuracy, refined
-from .problem_moments import Moments
+from .problem_moments import EPS, Moments
 from .rounds import Groups, StateLimit
 
 
@@ -76,8 +77,8 @@ def rounds_at(a: Algorithm, agents: Groups, upload_noise: float = 0.0) -> Callab
 def warn_of_cuts(step: ExchangeRound) -> None:
     """Say where messages reach so far that many of their numbers are cut off, which theory does not know."""
     send = step.exchange.send
-    if step.largest > send.reach / 2:
-        rule = f"radius of {send!r} must be at least twice the root mean square of every number of a message"
+    if step.largest > send.reach / 4:  # 6 in 100,000 of normal numbers; rare large ones are not seen by their squares
+        rule = f"radius of {send!r} must be at least four times the root mean square of every number of a message"
         warn(f"{rule}, or those that are cut off make exact moments wrong; got {step.largest:.3g}", TheoryWarning)
 
 
@@ -121,32 +122,40 @@ def joint_curve(
 class Moved:
     """What rounds move of the state, without what they keep, such as sum_c w_c xi_c, and rounding of it.
 
-    What is kept are left eigenvectors of eigenvalue 1 of the mean map, into which no noise comes. mean : (n, n), the
-    mean map without them
+    What is kept are left eigenvectors of eigenvalue 1 of the mean map, into which no noise comes. They are found, and
+    taken away, where noise of local steps has size 1 in every number: at small steps control variates vary far more
+    than theta, and what rounding mixes of them into theta would be more than theta itself. mean : (n, n), the mean map
+    without them
     """
 
     def __init__(self, step: ExchangeRound) -> None:
         n = step.size
         self.step, M = step, step.carry(np.eye(n))
-        U, values, _ = np.linalg.svd(np.where(np.isfinite(M), M, 0.0) - np.eye(n))
-        kept = U[:, values < tuning.KEPT * max(1.0, float(values[0]))]
         self.unit = step.added(np.zeros((n, n)), None, unit=1.0)  # noise of local steps alone moves nothing kept
-        quiet = np.abs(np.einsum("ij,ik,kj->j", kept, self.unit, kept)) < tuning.KEPT * float(np.abs(self.unit).max())
-        self.kept = kept[:, quiet]
+        size = np.sqrt(np.diagonal(self.unit))
+        size = np.where(np.isfinite(size) & (size > 0), size, 1.0)[:, None]
+        U, values, _ = np.linalg.svd(np.where(np.isfinite(M), M, 0.0) / size * size.T - np.eye(n))
+        kept = U[:, values < tuning.KEPT * max(1.0, float(values[0]))]
+        quiet = np.abs(np.einsum("ij,ik,kj->j", kept, self.unit / size / size.T, kept)) < tuning.KEPT
+        kept = np.where(np.abs(kept) < tuning.KEPT, 0.0, kept)[:, quiet]  # or rounding keeps a little of far starts
+        self.kept, self.lost = kept / size, kept * size
         self.mean = self.project(M, both=False)
 
     def project(self, X: Floats, both: bool = True) -> Floats:
         """The projection, of columns and of covariances, onto what is moved."""
-        X = X - self.kept @ (self.kept.T @ X)
-        return X - (X @ self.kept) @ self.kept.T if both and X.ndim > 1 else X
+        X = X - self.lost @ (self.kept.T @ X)
+        return X - (X @ self.kept) @ self.lost.T if both and X.ndim > 1 else X
 
     @cached_property
     def powers(self) -> list[Floats] | None:
-        """M, M^2, M^4, ... until nothing is left; None where that does not come."""
+        """M, M^2, M^4, ... until nothing is left; None where they grow."""
         out = [self.mean]
         while not (size := float(np.linalg.norm(out[-1]))) <= tuning.LENGTHS_TAIL**0.5:  # NaN has no end
-            if not size < tuning.GROWN**4 or len(out) > tuning.MAX_DOUBLINGS // 2:
+            if not size < tuning.GROWN**4:
                 return None
+            if 2.0 ** len(out) > 1 / EPS:
+                rule = "rounds must shrink what they move by more than rounding, or grow it, for a limit"
+                raise PrecisionError(f"{rule}; after 2^{len(out) - 1} of them {size:.3g} is left of 1")
             out.append(out[-1] @ out[-1])
         return out
 
@@ -157,10 +166,15 @@ class Moved:
         return X
 
     def end(self, begin: Floats) -> tuple[Floats, float]:
-        """The mean to which that of a run from a state tends, and its estimated error, relative."""
-        move = self.project(self.step.move(begin) - begin)
-        change, error = refined(np.eye(len(begin)) - self.mean, move)
-        return begin + change, error
+        """The mean to which that of a run from a state tends, and its estimated error, relative.
+
+        A mean near 0 is what is left of a start that is not: the second pass finds it to its own digits.
+        """
+        mean, errors = begin, [0.0]
+        for _ in range(2):
+            change, error = refined(np.eye(len(begin)) - self.mean, self.project(self.step.move(mean) - mean))
+            mean, errors = mean + change, [*errors, error]
+        return mean, errors[1]
 
 
 def joint_limit(step: ExchangeRound, u: Floats) -> StateLimit:
@@ -171,12 +185,17 @@ def joint_limit(step: ExchangeRound, u: Floats) -> StateLimit:
         return unstable
     mean, lost = moved.end(begin)
     linear = lambda v: moved.sums(moved.project(step.added(v.reshape(n, n), None))).ravel()  # noqa: E731
-    if krylov.radius(linear, moved.sums(moved.project(moved.unit)).ravel(), beside=1.0)[0] >= 1:
+    if (grows := krylov.radius(linear, moved.sums(moved.project(moved.unit)).ravel(), beside=1.0)[0]) >= 1:
         return unstable._replace(mean=mean)
     added = moved.sums(moved.project(step.added(np.zeros((n, n)), mean)))
     found, error = krylov.solve(linear, added.ravel(), tuning.LIMIT_GOAL)
     error, where = max(error, lost), f" on the joint law of {n} numbers"
     check_accuracy(error, "the limit of second moments", tuning.MAX_LIMIT_ERROR, where)
+    # rounding of a round adds up over as many as D sums, those of slow means, and what D makes of noise over all passes
+    slow = max(1.0, 2.0 ** len(moved.powers) / -math.log(tuning.LENGTHS_TAIL))
+    rounded = 4 * EPS * slow / (1 - grows)
+    check_accuracy(rounded, "the limit", tuning.MAX_ROUNDING_ERROR, f" so slow, or so near to the stability limit,{where}")
+    error = max(error, rounded)
     if np.isfinite(step.exchange.send.reach):
         step.added(found.reshape(n, n), mean)
         warn_of_cuts(step)

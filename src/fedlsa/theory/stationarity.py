@@ -138,7 +138,7 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm, joint: bool = F
     variance = float(np.trace(covariance))
     bias = float(u @ u) if math.isfinite(variance) else 0.0
     if not isinstance(step, ExchangeRound):
-        lost = max(lost, _rounding_grown(step, u, covariance))
+        lost = max(lost, rounding_grown(step, u, covariance))
     mean, error = m.theta_star + u, max(error, lost)
     law = JointLaw(np.concatenate([mean, law.mean[m.dim :]]), law.covariance) if law and joint else None
     return Stationary(mean, u, covariance, variance, variance + bias, route, error, rate, law)
@@ -156,7 +156,7 @@ def joint_vector(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _rounding_grown(step: ServerRound | AgentRound, u: Floats, covariance: Floats) -> float:
+def rounding_grown(step: ServerRound | AgentRound, u: Floats, covariance: Floats) -> float:
     """The relative error of the covariance that rounding of a round makes; refused if large.
 
     Near the stability limit the covariance is many times what a round adds to it, and so is its error. If what n rounds
