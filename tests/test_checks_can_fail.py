@@ -1,6 +1,6 @@
 """Each check of fl.check_method, fl.check_problem and fl.check_sampling fails where it should, with its sentence."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
@@ -165,6 +165,74 @@ class Twice(fl.Sampling):
     @staticmethod
     def order(rows, words):
         rows[1] = 0
+
+
+@dataclass(frozen=True, repr=False)
+class Lazy(fl.Sampling):
+    """Right in long tables, in short ones the first row alone."""
+
+    @staticmethod
+    def order(rows, words):
+        if len(rows) < 40:
+            rows[:] = 0
+
+
+@dataclass(frozen=True, repr=False)
+class Lost(fl.Sampling):
+    """Returns the order, which nobody reads."""
+
+    @staticmethod
+    def order(rows, words):
+        return rows[::-1].copy()
+
+
+def test_orders_are_looked_at_in_short_tables_and_must_not_return():
+    (said,) = fl.check_sampling(Lazy(), only=["frequencies"]).failed.values()
+    assert said.startswith(sentence("frequencies"))
+    with pytest.raises(fl.errors.ArgumentError, match=r"order, Lost.order, .* and must return nothing; got one"):
+        fl.simulate(RING, fl.SCAFFLSA(0.05, 5), rounds=3, seeds=1, sampling=Lost())
+
+
+def test_a_sampling_along_trajectories_is_checked_on_chains():
+    report = fl.check_sampling(fl.Markov(2), only=["engines", "bits", "resumed"])
+    assert report
+    assert len(report.held) == 3
+
+
+@dataclass(frozen=True, repr=False)
+class Writing(fl.SCAFFLSA):
+    """Doubles the steps that it is asked about."""
+
+    def gain(self, eta, updates):
+        eta *= 2
+        return 1 / (eta * updates)
+
+
+@dataclass(frozen=True, repr=False)
+class Demanding(fl.SCAFFLSA):
+    """Has a setting without a default."""
+
+    zeta: float = field(kw_only=True)
+
+
+@dataclass(frozen=True, repr=False)
+class Unpulled(fl.ExchangeMethod):
+    """SCAFFLSA that forgets the others in its control variates: engines and theory agree on where it ends."""
+
+    def exchange(self, eta, updates, agents, dim):
+        then = {"theta": {"theta": 1, "mean": 1}, "xi": {"xi": 1, "sent_change": -0.5 / (eta * updates)}}
+        return fl.Exchange(then=then)
+
+
+def test_what_a_method_does_to_its_arguments_wants_or_ends_in_is_said():
+    (said,) = fl.check_method(Writing(0.05, 5), only=["bits"]).failed.values()
+    assert "It raised ValueError: output array is read-only" in said
+    with pytest.raises(fl.errors.ArgumentTypeError, match=r"must be made from .*, or be an object, Demanding\(...\)"):
+        fl.check_method(Demanding)
+    (right,), (wrong,) = (
+        fl.check_method(kind(0.05, 5), only=["fixed_point"]).held.values() for kind in (fl.SVRG, Unpulled)
+    )
+    assert float(right.split()[-3]) < 1e-9 < 1e-2 < float(wrong.split()[-3])
 
 
 @dataclass(frozen=True, repr=False)

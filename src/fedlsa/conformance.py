@@ -69,7 +69,7 @@ class Checks:
     """A method on a problem with a sampling, for some rounds; checks of a problem choose their method.
 
     The docstring of a check is the sentence that is shown. It returns a figure, at most its tolerance where the check
-    holds, or raises `NotAsked`. It asks what a thing supports, never what it is called.
+    holds, maybe with a sentence more, or raises `NotAsked`. It asks what a thing supports, never what it is called.
     """
 
     method: Any
@@ -84,9 +84,10 @@ class Checks:
         for check in [checks.choice("only", each, tolerances) for each in wanted]:
             measure, most = getattr(self, check), tolerances[check]
             try:
-                found = measure()
+                given = measure()
+                found, *more = given if isinstance(given, tuple) else (given,)
                 into = out.held if found <= most else out.failed  # NaN fails
-                said = f"Found {found:.2g}, at most {most:.2g}."
+                said = " ".join([f"Found {found:.2g}, at most {most:.2g}.", *more])
             except NotAsked as reason:
                 into, said = out.skipped, f"Not asked: {reason}"
             except Exception as error:  # of a stranger's code
@@ -193,14 +194,15 @@ class Checks:
         gap = abs(float(theory.exact(p, a, T, record=[T]).mse[-1]) - law.mse) / max(law.mse, 1e-9 * start, 1e-150)
         return gap if stable == [True, False] else math.inf
 
-    def fixed_point(self) -> float:
+    def fixed_point(self) -> tuple[float, str]:
         """Without noise it rests where theory says, at theta_star plus a bias: as for exact."""
         known = replace(self, problem=self.problem.on_means(), sampling=IID())
         _, law, T = known.limit()
         if law.variance > 1e-20:
             raise NotAsked("its rounds are random even without noise")
         end = known.run(rounds=T, record=[T]).theta.values[:, -1]
-        return float(np.abs(end - law.mean).max() / max(1, np.abs(law.mean).max()))
+        said = f"On this problem that is {np.linalg.norm(law.bias):.2g} from theta_star."
+        return float(np.abs(end - law.mean).max() / max(1, np.abs(law.mean).max())), said
 
     def law(self) -> float:
         """Its law has the means of the problem: reweight by `problem.with_prob`."""
@@ -211,10 +213,12 @@ class Checks:
         """An order shows all rows equally often, in standard errors: else it solves another system."""
         if self.sampling.order is None:
             raise NotAsked("it has no order of its own")
-        length, passes = int(np.diff(self.problem.first).max()), 200
-        rows = np.concatenate([draw_pass(self.sampling, 0, 0, k, length) for k in range(passes)])
-        counts = np.bincount(rows, None, length)  # Poisson, or less random
-        return float(np.abs(counts - passes).max() / math.sqrt(passes))
+        passes, worst = 200, 0.0
+        for length in {1, 2, 7, *np.diff(self.problem.first).tolist()}:
+            rows = np.concatenate([draw_pass(self.sampling, 0, 0, k, length) for k in range(passes)])
+            counts = np.bincount(rows, None, length)  # Poisson, or less random
+            worst = max(worst, float(np.abs(counts - passes).max() / math.sqrt(passes)))
+        return worst
 
     def draws(self) -> float:
         """Numbers that a function draws have the stated means, in standard errors: A(z) = u v^T and b(z) = y u."""
@@ -338,16 +342,24 @@ def check_method(
     {}
     """
     if isclass(algorithm):
-        algorithm = method_class("algorithm", algorithm).with_steps(0.05, 5)
+        kind = method_class("algorithm", algorithm)
+        try:
+            algorithm = kind.with_steps(0.05, 5)
+        except TypeError as error:  # of a constructor that wants more
+            rule = f"algorithm must be made from step_size and local_steps, or be an object, {kind.__name__}(...)"
+            raise ArgumentTypeError(f"{rule}; got the class: {error}") from error
     a = method("algorithm", algorithm)
     checks.instance("sampling", sampling, Sampling, "an fl.Sampling")
-    subject = Checks(a, _checked(problem), sampling, checks.integer("rounds", rounds, at_least=4))
+    subject = Checks(a, _checked(problem, sampling), sampling, checks.integer("rounds", rounds, at_least=4))
     return subject.report(results.method_label(a), METHOD, only)
 
 
-def _checked(problem: Problem | None) -> Problem:
-    usual = problems.ring(agents=5, noise=0.4) if problem is None else problem
-    return checks.instance("problem", usual, Problem, "a fedlsa problem")
+def _checked(problem: Problem | None, sampling: Sampling) -> Problem:
+    if problem is not None:
+        return checks.instance("problem", problem, Problem, "a fedlsa problem")
+    if isinstance(sampling, Markov):  # which needs chains
+        return problems.garnet(agents=3, states=6, features=2, seed=0)
+    return problems.ring(agents=5, noise=0.4)
 
 
 def check_problem(problem: Problem, only: Sequence[str] | None = None) -> Conformance:
@@ -368,12 +380,12 @@ def check_sampling(
 ) -> Conformance:
     """What holds for all samplings, asked of one of your own: its law or its order, engines, bits, and theory.
 
-    sampling : its object; problem : on which, by default five sites in a plane
+    sampling : its object; problem : on which, by default five sites in a plane, or chains where it follows them
     only : names of the checks that are asked, by default all
 
     >>> fl.check_sampling(fl.Replay(), only=["bits", "resumed"]).failed
     {}
     """
     checks.instance("sampling", sampling, Sampling, "an fl.Sampling")
-    subject = Checks(SCAFFLSA(0.05, 7 * sampling.thin), _checked(problem), sampling, 8)
+    subject = Checks(SCAFFLSA(0.05, 7 * sampling.thin), _checked(problem, sampling), sampling, 8)
     return subject.report(repr(sampling), SAMPLING, only)

@@ -128,6 +128,8 @@ def test_sites_own_intercepts_are_saved_only_where_asked(fedlsa, firms):
     assert "site must be one of the fit's" in err
     assert fedlsa(*fit, "--out", "m.json", "--force")[0] == 0
     assert "own_effects must be in the fit" in fedlsa("evaluate", "m.json", firms[0])[2]
+    for without in ([*fit[:-3], "--no-plan", "--out", "n.json"], fit):
+        assert "--own-effects must go with --own and --out" in fedlsa(*without, "--own-effects")[2]
 
 
 def test_predictions_of_a_file_are_printed_and_saved(fedlsa, firms):

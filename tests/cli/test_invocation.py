@@ -98,6 +98,13 @@ def test_every_family_is_a_problem_of_the_command_line(fedlsa, family):
     assert "N = 2" in out
 
 
+@pytest.mark.parametrize("method", ["unequalwork(length_factors=(1,2,3))", "fednova(step_factors=(1,1,0.5))", "svrg"])
+def test_methods_that_look_at_single_agents_have_their_theory(fedlsa, method):
+    code, out, err = fedlsa("theory", *RING, "--agents", "3", "--method", method)
+    assert (code, err) == (0, "")
+    assert "mean-square" in out
+
+
 def test_values_with_commas_and_repeated_ones_are_compared(fedlsa):
     more = ["--seeds", "2", "--engine", "reference"]
     _, commas, _ = fedlsa("simulate", *RING, *more, "--step-size", "0.05,0.1", "--local-steps", "2,4")

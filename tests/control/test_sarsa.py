@@ -288,6 +288,7 @@ def test_a_policy_without_a_fixed_point_is_an_error_that_says_how_near_it_came(m
         ({"terminal": [False, True], "initial": [0.5, 0.5]}, "initial must be 0 in terminal states; got 0.5"),
         ({"initial": [[1], [1, 2]]}, r"initial must be an array of numbers; got \[\[1\], \[1, 2\]\]"),
         ({"features": np.ones((2, 2))}, "features must be an array of finite numbers of shape"),
+        ({"features": np.ones((2, 2, 0))}, "number of features must be a positive integer; got 0"),
         ({"weights": [0.0]}, "weights must be positive"),
     ],
 )

@@ -238,7 +238,7 @@ def test_moments_are_those_of_everything_that_can_happen(name, eta, H, rounds):
         a = kind(eta, H, **options)
     e = a.exchange(eta, H, 2, 2)
     theta, xi = p.theta_star + np.array([1.0, -2.0]), np.array([[1.0, 3.0], [-1.0, -3.0]]) / p.weights[:, None]
-    first = {name: np.broadcast_to(row["theta"], (2,)) * theta for name, row in e.begin.items()}  # rows over theta alone
+    first = {name: np.broadcast_to(row["theta"], (2,)) * theta for name, row in e.begin.items()}  # of theta alone
     memory = [first.get(name, np.zeros(2)) for name in e.server]
     others = owned_by_agents(p, e)[1:]
     own = [np.stack([xi[c], *(first.get(name, np.zeros(2)) for name in others)]) for c in range(2)]

@@ -261,7 +261,9 @@ class Algorithm(Checked, ABC):
             eta, received = np.outer(eta, f), np.maximum(1, np.rint(np.outer(received, g))).astype(np.int64)
             rule = f"agent_factors of {name} must leave each agent {thin} observations, or a round makes no update"
             checks.refuse(received < thin, received, rule, "{}")
-        gains = checks.array(f"gain of {name}", self.gain(eta.ravel(), received.ravel() // thin), (eta.size,))
+        given = eta.flatten()
+        given.flags.writeable = False  # or a gain that writes there would change the steps
+        gains = checks.array(f"gain of {name}", self.gain(given, received.ravel() // thin), (eta.size,))
         return eta, received, gains.reshape(eta.shape)
 
     @classmethod

@@ -117,6 +117,8 @@ def fit(
     saved.check("--plot", plot)
     checks.real("--level", level, above=0, below=1)
     arguments, wanted, sites = run.arguments, task(), site_files(files)
+    if own_effects and (out is None or not getattr(wanted, "own", None)):
+        raise ArgumentError(f"--own-effects must go with --own and --out; got {'--out' if out else 'no --out'} alone")
     if plot is not None:
         theme.matplotlib()  # now rather than after the work
     with progress_bars(shown=not quiet, transient=True) as made:

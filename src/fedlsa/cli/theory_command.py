@@ -66,15 +66,15 @@ def theory(
     files = Outputs(context.obj, force)
     files.check("--plot", plot)
     files.check("--out", out, CURVE_SUFFIXES)
-    moments = exactly.moments(problem())
+    made = problem()
     kept = sorted({*range(min(rounds, EARLY) + 1), *(round(k * rounds / 200) for k in range(201))})
     curves, ends, limits = [], [], []
     with live_bar(" + ".join(a.name for a in chosen), updates=False) as progress:
         for i, algorithm in enumerate(chosen, 1):
-            curves.append(exactly.exact(moments, algorithm, rounds=rounds, record=kept))
-            ends.append(exactly.stationary(moments, algorithm))
-            known = limit or isinstance(algorithm, FedLSA) or len(moments.table) <= MAX_GROUPS
-            limits.append(exactly.stability_limit(moments, algorithm, tolerance=DIGITS) if known else math.nan)
+            curves.append(exactly.exact(made, algorithm, rounds=rounds, record=kept))
+            ends.append(exactly.stationary(made, algorithm))
+            known = limit or isinstance(algorithm, FedLSA) or len(exactly.moments(made).table) <= MAX_GROUPS
+            limits.append(exactly.stability_limit(made, algorithm, tolerance=DIGITS) if known else math.nan)
             if progress is not None:
                 progress(i, len(chosen))
     files.save(out, partial(results.save_curves, curves, command=context.obj))

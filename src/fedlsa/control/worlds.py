@@ -54,6 +54,7 @@ class Worlds(Displayed, ReadOnly):
         checks.refuse(over & (law > 0), law, "initial must be 0 in terminal states")
         each = np.eye(S * A)[:, np.repeat(~over, A)].reshape(S, A, -1) if self.features is None else self.features
         phi, w = checks.array("features", each, (S, A, "d")), agents_of(N, None, self.weights)[1]
+        checks.integer("number of features", phi.shape[2], at_least=1)
         rewards = r if deep else np.broadcast_to(r[..., None].copy(), P.shape)
         begin = np.broadcast_to(law, (N, S)).copy()
         for f, value in zip(fields(self), (P, rewards, gamma, over, begin, phi, w), strict=True):

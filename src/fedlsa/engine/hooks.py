@@ -10,11 +10,12 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, float64, int64, njit
+from numba import carray, cfunc, float64, int64, njit, none
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
@@ -107,19 +108,28 @@ def refuse_raising(name: str, algorithm: type[Algorithm], function: Any) -> None
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
-def _kernel(function: Any, arguments: tuple[Any, ...], guard: Callable[[Any], Any], expected: str) -> Any:
-    """A user's function of such arguments, compiled, within what `guard` makes of it, for task_struct.invoke."""
+def _kernel(
+    function: Any, arguments: tuple[Any, ...], guard: Callable[[Any], Any], expected: str, returns: bool = False
+) -> Any:
+    """A user's function of such arguments, compiled, within what `guard` makes of it, for task_struct.invoke.
+
+    returns : whether it gives a number; else it must overwrite what it is given, and what it returned would be lost
+    """
     try:
         step = njit(error_model="numpy", boundscheck=True)(function)
         step.compile(arguments)
-        return cfunc(KERNEL)(guard(step))
+        (given,) = (each.signature.return_type for each in step.overloads.values())
+        kernel = cfunc(KERNEL)(guard(step))
     except Exception as error:  # Numba raises many kinds for a function that it cannot compile
         raise ArgumentError(f"{expected}; got from Numba: {cause(error)}") from error
+    if not returns and given != none:
+        raise ArgumentError(f"{expected}, and must return nothing; got one that returns {given}")
+    return kernel
 
 
 def cause(error: Exception) -> str:
     """The line of an error of Numba that says why."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in re.sub("\x1b\\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
     causes = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause
     return (causes or lines or [type(error).__name__])[0]
 
@@ -199,7 +209,7 @@ def _draw(function: Any, count: int, d: int) -> Any:
 
         return draw
 
-    kernel = _kernel(function, (int64, float64[::1], float64[::1], float64[::1]), guard, f"draw must be {DRAW}")
+    kernel = _kernel(function, (int64, float64[::1], float64[::1], float64[::1]), guard, f"draw must be {DRAW}", True)
     kernel.failed = failed
     return kernel
 
@@ -234,7 +244,8 @@ def compiled_order(order: Any) -> Any:
 
     if order is None:
         return None
-    expected = f"order, {order.__qualname__}, must be a static function (rows, words) that Numba can compile"
+    name = getattr(order, "__qualname__", order)
+    expected = f"order, {name}, must be a static function (rows, words) that Numba can compile"
     return _kernel(order, (int64[::1],) * 2, guard, expected)
 
 

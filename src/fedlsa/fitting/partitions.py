@@ -243,8 +243,8 @@ class Partitions:
             _refuse_absent(wanted, error)
             raise
         except BrokenExecutor as error:
-            rule = "a process of Dask's pool was lost, and all partitions with it"
-            raise ClusterError(f"{rule}; dask.distributed makes those of a lost worker again: {reason(error)}") from error
+            rule = "a process of Dask's pool was lost, and all partitions with it; dask.distributed makes them again"
+            raise ClusterError(f"{rule}: {reason(error)}") from error
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

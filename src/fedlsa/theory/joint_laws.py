@@ -194,7 +194,8 @@ def joint_limit(step: ExchangeRound, u: Floats) -> StateLimit:
     # rounding of a round adds up over as many as D sums, those of slow means, and what D makes of noise over all passes
     slow = max(1.0, 2.0 ** len(moved.powers) / -math.log(tuning.LENGTHS_TAIL))
     rounded = 4 * EPS * slow / (1 - grows)
-    check_accuracy(rounded, "the limit", tuning.MAX_ROUNDING_ERROR, f" so slow, or so near to the stability limit,{where}")
+    near = f" so slow, or so near to the stability limit,{where}"
+    check_accuracy(rounded, "the limit", tuning.MAX_ROUNDING_ERROR, near)
     error = max(error, rounded)
     if np.isfinite(step.exchange.send.reach):
         step.added(found.reshape(n, n), mean)

@@ -154,8 +154,9 @@ def plan(
     assert rounds is not None
     assert cap is not None
     read = _received(problem, a) - _received(m, a)  # for exact residuals, however long a round is
-    if rounds * (read + search.factor) > max(cap, rounds * search.factor):
-        rule = f"{'samples' if samples is not None else 'max_samples'} must be at least {rounds * (read + search.factor):g}"
+    least = rounds * (read + search.factor)
+    if read and cap < least:
+        rule = f"{'max_samples' if samples is None else 'samples'} must be at least {least:g}"
         raise ArgumentError(f"{rule}, {read:g} of a round for exact residuals; got {cap:g}")
     H = max(1, int((cap / rounds - read) / search.factor))
     while H > 1 and rounds * _received(problem, with_steps(wanted, 0.1, H)) > cap:  # lengths of agents are rounded
