@@ -93,10 +93,10 @@ def test_the_settings_of_an_instance_hold_where_a_sweep_does_not_change_them():
 
 def test_a_plan_refuses_options_that_it_does_not_know():
     assert fl.plan(RING, 0.5, method=fl.SCAFFLSA(0.1, 10)).rounds == fl.plan(RING, 0.5).rounds
-    with pytest.raises(
-        ArgumentError, match=r"^method must have no participants, since plans know none; got SCAFFLSA\("
-    ):
-        fl.plan(RING, 0.5, method=fl.SCAFFLSA(0.1, 10, participants=2))
+    for option, value in (("projection", 2.0), ("average_after", 3)):
+        said = rf"^method must have no {option}, since plans know none; got SCAFFLSA\("
+        with pytest.raises(ArgumentError, match=said):
+            fl.plan(RING, 0.5, method=fl.SCAFFLSA(0.1, 10, **{option: value}))
 
 
 def test_every_method_of_the_registry_goes_by_its_name():

@@ -15,9 +15,10 @@ from .methods import ExchangeMethod
 class Personal(ExchangeMethod):
     """Partial personalisation (FedPer, Arivazhagan et al., 2019): some coordinates are shared, the others stay.
 
-    Site intercepts and personal heads: o, the own coordinates, are never sent; theta is 0 there. Errors, and plans, are
-    of the distance from theta_star, to which it does not tend. Fixed point with control variates: theta_s and each
-    agent's theta_c,o solve one joint system,
+    Site intercepts and personal heads: o, the own coordinates, are never sent; theta is 0 there. So errors, which are
+    distances from theta_star, do not fall to 0, and there are no plans. `fl.theory.stationary(problem, method, joint=
+    True).joint` holds where theta and, after each xi_c, the agents' own coordinates end. Fixed point with control
+    variates: theta_s and each agent's theta_c,o solve one joint system,
 
         sum_c w_c (A_bar_c (theta_s, theta_c,o) - b_bar_c)_s = 0,   (A_bar_c (theta_s, theta_c,o) - b_bar_c)_o = 0,
 
@@ -31,6 +32,7 @@ class Personal(ExchangeMethod):
     """
 
     own: tuple[int, ...] = ()
+    supports = frozenset({"theory"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
