@@ -23,7 +23,7 @@ from ..results import recipe
 from ..sampling import IID, Sampling
 from . import theme
 from .lines import Chart, ChartRows, Line
-from .matplotlib_figures import Drawn, check_options, draw_charts
+from .matplotlib_figures import Drawn, draw_charts, drawing_options
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -214,7 +214,7 @@ def agent_paths(
     paths : from `fedlsa.engine.paths.round_paths`, all on one problem (FedLSA and SCAFFLSA, say)
     round : the round whose inside is shown, 1 for the first
     """
-    check_options(title=title, legend=legend)
+    look = drawing_options(title, legend, ax)
     runs = checked_paths(paths)
     round = checks.integer("round", round, at_least=1, at_most=min(p.rounds for p in runs))
     problem = runs[0].problem
@@ -226,15 +226,8 @@ def agent_paths(
     notes = [*(f"{type(p.algorithm).__name__}, {round_summary(p, round)}." for p in runs), words]
     facts = {"agents": problem.n_agents, "dim": problem.dim, "round": round}
     panel = PANEL, 0.25 + (PANEL - 0.15) * (box[3] - box[2]) / (box[1] - box[0])
-    return draw_charts(
-        ChartRows([charts], notes, panel),
-        title=title,
-        legend="above" if legend else "",
-        description=recipe.text(
-            [facts | {"method": repr(p.algorithm), "noise": p.noise, "seed": p.seed} for p in runs]
-        ),
-        ax=ax,
-    )
+    about = [facts | {"method": repr(p.algorithm), "noise": p.noise, "seed": p.seed} for p in runs]
+    return draw_charts(ChartRows([charts], notes, panel), description=recipe.text(about), **look)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges

@@ -40,7 +40,7 @@ from .lines import (
     start_words,
     summarise_seeds,
 )
-from .matplotlib_figures import Drawn, check_options, checked_levels, checked_results, draw_charts
+from .matplotlib_figures import Drawn, checked_levels, checked_results, draw_charts, drawing_options
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +75,7 @@ def error_curves(
 
     A seed that diverges leaves the mean and is drawn on its own, with a cross where it leaves the figure.
     """
-    check_options(title=title, band=band, scale=scale, legend=legend)
+    look = drawing_options(title, legend, ax, "right", band=band, scale=scale)
     runs = checked_results(results)
     levels = checked_levels(bias, len(runs))
     checks.choice("x", x, COSTS)
@@ -90,14 +90,8 @@ def error_curves(
     notes = [_seeds_note(summaries, band, "One seed: no band.", "Line: mean over {seeds}. Band")]
     for s, label in zip(summaries, labels, strict=True):
         notes += s.divergence_notes(label)
-    return draw_charts(
-        ChartRows([[Chart(lines, COSTS[x], x_scale=scale, ceiling=ceiling)]], notes),
-        title=title,
-        heading=common_setting(runs),
-        legend="right" if legend else "",
-        description=describe(runs),
-        ax=ax,
-    )
+    charts = ChartRows([[Chart(lines, COSTS[x], x_scale=scale, ceiling=ceiling)]], notes)
+    return draw_charts(charts, heading=common_setting(runs), description=describe(runs), **look)
 
 
 def exact_curves(
@@ -127,7 +121,8 @@ def exact_curves(
 
     A method that diverges leaves the figure at its top, and a note names it.
     """
-    check_options(title=title, band=band, scale=scale, legend=legend)
+    split = checks.boolean("parts", parts)
+    look = drawing_options(title, legend, ax, "above" if split else "right", band=band, scale=scale)
     exact = checked_curves(curves, ("mse", *EXACT_COSTS), ("method", "algorithm", "sampling", "moments", "start"))
     levels = checked_levels(bias, len(exact), "curve")
     simulated = [] if runs is None else checked_results(runs, "runs")
@@ -140,7 +135,6 @@ def exact_curves(
     ceiling = error_ceiling(errors)
     departures = [first_beyond(e, ceiling) for e in errors]
     shown = [n if at is None else f"{n} diverges" for n, at in zip(labels, departures, strict=True)]
-    split, count = checks.boolean("parts", parts), len(exact)
     totals = [
         Line(c[x].values / size, e, MSE if split else n, colour, dash=dash)
         for c, e, n, (colour, dash) in zip(exact, errors, shown, strokes, strict=True)
@@ -172,15 +166,10 @@ def exact_curves(
     if any("closure" in str(c.attrs["moments"]) for c in exact):  # not plain to see: a closure is no exact result
         foundation = ["closure over pairs of agents"]
     origin = {"curves": [dict(c.attrs) for c in exact], "versions": recipe.versions()}
-    panel = (7.0, 3.5) if len(charts) == 1 else ((7.0 if count < 3 else 9.0) / count, 3.2)
-    return draw_charts(
-        ChartRows([charts], notes, panel),
-        title=title,
-        heading=",  ".join([common_setting(exact), *foundation]),
-        legend=("above" if split else "right") if legend else "",
-        description=recipe.text(origin | ({"runs": recipe.value(describe(simulated))} if simulated else {})),
-        ax=ax,
-    )
+    origin |= {"runs": recipe.value(describe(simulated))} if simulated else {}
+    heading, count = ",  ".join([common_setting(exact), *foundation]), len(charts)
+    panel = (7.0, 3.5) if count == 1 else ((7.0 if count < 3 else 9.0) / count, 3.2)
+    return draw_charts(ChartRows([charts], notes, panel), heading=heading, description=recipe.text(origin), **look)
 
 
 def _bands(
@@ -283,7 +272,7 @@ def bound_and_curve(
     """
     from ..theory.bounds import Bound  # what is saved is drawn without it
 
-    check_options(title=title, band=band, scale=scale, legend=legend)
+    look = drawing_options(title, legend, ax, band=band, scale=scale)
     drawn = checks.instances("bounds", bounds, Bound, "a bound of fedlsa.theory")
     _check_bounds(drawn, exact, result, x)
     data = [d for d in (result, exact) if d is not None]
@@ -324,14 +313,9 @@ def bound_and_curve(
         x_scale=scale,
         x_limits=(0.0, end),
     )
-    return draw_charts(
-        ChartRows([[chart]], _bound_notes(drawn, result, band, per_iteration)),
-        title=title,
-        heading=heading,
-        legend="above" if legend else "",
-        description=describe([result]) if result is not None else recipe.text(dict(data[0].attrs)),
-        ax=ax,
-    )
+    charts = ChartRows([[chart]], _bound_notes(drawn, result, band, per_iteration))
+    about = describe([result]) if result is not None else recipe.text(dict(data[0].attrs))
+    return draw_charts(charts, heading=heading, description=about, **look)
 
 
 def _bound_costs(b: Bound, x: str) -> Floats:
@@ -390,20 +374,15 @@ def trade_off(
     """
     from ..theory.planner import Plan
 
-    check_options(title=title, legend=legend)
+    look = drawing_options(title, legend, ax)
     epsilon = checks.real("epsilon", epsilon, above=0)
     plans = checks.instances("plans", plans, Plan, "a plan of fl.plan")
     bases = ", ".join(dict.fromkeys(p.basis for p in plans))
     starts = [start_words(named) for named in dict.fromkeys(p.start for p in plans) if named]
     note = "Mark: the fewest communications found with that many observations; the line holds it until the next mark."
-    return draw_charts(
-        ChartRows([[trade_off_chart(plans)]], [note]),
-        title=title,
-        heading=",  ".join([f"What an RMSE of {epsilon:g} costs, by {bases}", *starts]),
-        legend="above" if legend else "",
-        description=f"trade-off for RMSE {epsilon:g}",
-        ax=ax,
-    )
+    heading = ",  ".join([f"What an RMSE of {epsilon:g} costs, by {bases}", *starts])
+    charts = ChartRows([[trade_off_chart(plans)]], [note])
+    return draw_charts(charts, heading=heading, description=f"trade-off for RMSE {epsilon:g}", **look)
 
 
 def trade_off_chart(plans: Sequence[Plan]) -> Chart:

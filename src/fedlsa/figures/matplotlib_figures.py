@@ -324,6 +324,12 @@ def check_options(**given: Any) -> None:
         CHECKS[name](value)
 
 
+def drawing_options(title: Any, legend: Any, ax: Any, place: str = "above", **more: Any) -> dict[str, Any]:
+    """What `draw_charts` is told by whoever draws, checked, with more options. place : where a legend stands"""
+    check_options(title=title, legend=legend, **more)
+    return {"title": title, "legend": place if legend else "", "ax": ax}
+
+
 def checked_results(results: Any, name: str = "results") -> list[xr.Dataset]:
     """One result of simulate or several, as a list; of a sweep, its runs."""
     import xarray as xr
