@@ -117,6 +117,9 @@ class ExchangeRound:
         self.q, self.exchange = len(exchange.messages), exchange
         self.seen = (self.k + self.l) * d + 1  # numbers of w
         self.drawn = (2 + len(self.given)) * d  # numbers of z
+        self.width = self.seen + self.drawn + self.q * d
+        place = np.arange(N * self.l * d).reshape(N, -1) + self.k * d
+        self.place = np.concatenate([np.tile(np.arange(self.k * d), (N, 1)), place], axis=1)  # of w in the state
         if self.size > tuning.DENSE_MODES:
             rule = f"agents times what each remembers must be at most {tuning.DENSE_MODES} numbers for exact moments"
             raise ArgumentError(f"{rule}; got {self.size}")
@@ -162,17 +165,15 @@ class ExchangeRound:
             self.lifted.append(lifted[..., : self.seen])
             self.z.append(np.concatenate([start, end], axis=1)[..., : self.seen])
         self.z_mean = sum(p[:, None, None] * z for p, z in zip(self.chosen, self.z, strict=True))
-        place, before = self.seen, dict(known)
+        before = dict(known)
         for i, name in enumerate(("start", "theta_hat", *self.given)):
-            known[name] = self._noisy(self.z_mean[:, i * d : (i + 1) * d], place + i * d)
+            known[name] = self._noisy(self.z_mean[:, i * d : (i + 1) * d], self.seen + i * d)
         self._average_rows(known)
-        self.messages = []
+        self.messages, self.law = [], exchange.send.law(d)
         for i, (name, row) in enumerate(exchange.messages.items()):
             known[name] = self._of(row, known)
             self.messages.append(known[name])
-            law = exchange.send.law(d)
-            known[f"sent_{name}"] = self._noisy(law.mean * known[name], place + self.drawn + i * d)
-        self.law = exchange.send.law(d)
+            known[f"sent_{name}"] = self._noisy(self.law.mean * known[name], self.seen + self.drawn + i * d)
         own = [self._renew(exchange.then, name, known) for name in self.own]
         arrives = [known[name] for name in exchange.sent]
         here = np.concatenate([*own, *arrives], axis=1)
@@ -186,7 +187,7 @@ class ExchangeRound:
 
     def _remembered(self) -> dict[str, Floats]:
         """The vectors of the state as maps : (N, d, all), of (w, z's noise, what happens to each message)."""
-        shape, d = (self.N, self.d, self.seen + self.drawn + self.q * self.d), self.d
+        shape, d = (self.N, self.d, self.width), self.d
         known = {"xi": np.zeros(shape)}
         for i, name in enumerate(["theta", *self.exchange.server, *self.own]):
             known[name] = np.zeros(shape)
@@ -210,7 +211,7 @@ class ExchangeRound:
 
     def _noisy(self, vector: Floats, place: int) -> Floats:
         """A vector with noise that has its own place."""
-        out = np.zeros((self.N, self.d, self.seen + self.drawn + self.q * self.d))
+        out = np.zeros((self.N, self.d, self.width))
         out[..., : vector.shape[2]] = vector
         out[..., place : place + self.d] = np.eye(self.d)
         return out
@@ -345,16 +346,10 @@ class ExchangeRound:
 
     def _first_two_moments(self, C: Floats, v: Floats | None) -> tuple[Floats, Floats]:
         """Mean and covariance of what each agent sees, w : (N, seen), (N, seen, seen)."""
-        K, n, own = self.k * self.d, self.seen, self.l * self.d
-        w, at = np.zeros((self.N, n)), np.arange(self.N)
+        w, out = np.zeros((self.N, self.seen)), np.zeros((self.N, self.seen, self.seen))
         if v is not None:
-            w[:, :K], w[:, K:-1], w[:, -1] = v[:K], v[K:].reshape(self.N, own), 1
-        out = np.zeros((self.N, n, n))
-        out[:, :K, :K] = C[:K, :K]
-        across = C[:K, K:].reshape(K, self.N, own).swapaxes(0, 1)
-        out[:, :K, K:-1] = across
-        out[:, K:-1, :K] = across.swapaxes(1, 2)
-        out[:, K:-1, K:-1] = C[K:, K:].reshape(self.N, own, self.N, own)[at, :, at]
+            w[:, :-1], w[:, -1] = v[self.place], 1
+        out[:, :-1, :-1] = C[self.place[:, :, None], self.place[:, None]]
         return w, out
 
     def start(self, u: Floats) -> Floats:
