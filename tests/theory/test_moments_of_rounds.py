@@ -90,7 +90,7 @@ def test_all_pairs_of_agents_have_the_covariances_of_the_twin(a):
     mean = np.concatenate([sum(y[c] for c in group) / len(group) for group in groups])
     found = form.parts(vector)
     want = mean @ state[1] @ mean.T
-    np.testing.assert_allclose(found.C, want, rtol=0, atol=1e-12 * np.abs(want).max())
+    np.testing.assert_allclose(found.whole, want, rtol=0, atol=1e-12 * np.abs(want).max())
     for g, group in enumerate(groups):
         off = y[group[0]] - mean[3 * g : 3 * g + 3]
         np.testing.assert_allclose(found.deviations[g], off @ state[1] @ off.T, rtol=0, atol=1e-12 * np.abs(want).max())

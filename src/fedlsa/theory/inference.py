@@ -146,7 +146,7 @@ def _with_u(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
         form = Joint(step)
         return form, end.known[1].swapaxes(1, 2).reshape(form.n, form.d)
     form, vector = joint_vector(step, end)
-    return form, form.common(form.parts(vector).C).T @ form.alpha.T
+    return form, form.common(form.parts(vector).whole).T @ form.alpha.T
 
 
 def _decreasing(problem: Problem | Moments, m: Moments, a: Algorithm, power: float, last: bool) -> CentralLimit:

@@ -33,11 +33,11 @@ from .rounds import AgentRound
 class Covariances(NamedTuple):
     """Views of one vector.
 
-    C : (n + l, n + l), of (y, z), n = K d numbers of group means and the l of z
+    whole : (n + l, n + l), of (y, z), n = K d numbers of group means and the l of z
     deviations : (K, d, d), of an agent's deviation from its group
     """
 
-    C: Floats
+    whole: Floats
     deviations: Floats
 
 
@@ -122,14 +122,14 @@ class Joint:
 
     def advance_with_covariances(self, vector: Floats) -> tuple[Floats, Floats]:
         """The same, and what `covariances` shows of the covariances before it."""
-        (C, own), out = self._symmetric(self.parts(vector)), np.empty(self.length)
-        r = self.common(C)  # Cov(r, (y, z))
-        rr, half, across = self.common(r.T), self._carry(C, r), self._carry(r.T, self.common(r.T))
-        C_out, own_out = self.parts(out)
-        C_out[:] = self._carry(half.T, across.T)  # of Cov((y, z), (y, z)+) and Cov(r, (y, z)+)
+        (whole, own), out = self._symmetric(self.parts(vector)), np.empty(self.length)
+        r = self.common(whole)  # Cov(r, (y, z))
+        rr, half, across = self.common(r.T), self._carry(whole, r), self._carry(r.T, self.common(r.T))
+        whole_out, own_out = self.parts(out)
+        whole_out[:] = self._carry(half.T, across.T)  # of Cov((y, z), (y, z)+) and Cov(r, (y, z)+)
         own_out[:] = self.F @ own @ self.F.swapaxes(1, 2)
-        agent_moments = self._second(rr, self._with_agents(r), self.diagonal(C) + own)
-        self._fluctuate(agent_moments, self._of_q(C, r, rr) if self.step.random else None, own, C_out, own_out)
+        agent_moments = self._second(rr, self._with_agents(r), self.diagonal(whole) + own)
+        self._fluctuate(agent_moments, self._of_q(whole, r, rr) if self.step.random else None, own, whole_out, own_out)
         return out, self._covariances(agent_moments)
 
     def _with_agents(self, r: Floats) -> Floats:
@@ -139,7 +139,7 @@ class Joint:
     def _symmetric(self, c: Covariances) -> Covariances:
         """Without what rounding makes and may grow: asymmetry, and deviations from a group of one."""
         deviations = np.where(self.count > 1, (c.deviations + c.deviations.swapaxes(1, 2)) / 2, 0.0)
-        return Covariances((c.C + c.C.T) / 2, deviations)
+        return Covariances((c.whole + c.whole.T) / 2, deviations)
 
     def force(self, means: Floats) -> Callable[..., Floats]:
         """What a round adds around E[(y, z)] = means s, whose square is means S means^T; means : (n + l, r).
@@ -151,9 +151,9 @@ class Joint:
 
         def force(s: Floats, S: Floats, constant: float = 1.0) -> Floats:
             out = np.zeros(self.length)
-            C, deviations = self.parts(out)
+            whole, deviations = self.parts(out)
             of_q = q @ S @ q.T if self.step.random else None
-            self._fluctuate(second(s, S, constant), of_q, np.zeros_like(deviations), C, deviations)
+            self._fluctuate(second(s, S, constant), of_q, np.zeros_like(deviations), whole, deviations)
             return out
 
         return force
@@ -178,9 +178,9 @@ class Joint:
         out: NDArray[Any] = M @ X
         return out.reshape(self.n, -1)
 
-    def diagonal(self, C: Floats) -> Floats:
+    def diagonal(self, whole: Floats) -> Floats:
         """Those of each group mean : (K, d, d)."""
-        return C[self.blocks]
+        return whole[self.blocks]
 
     def _second(self, rr: Floats, cross: Floats, V: Floats) -> Floats:
         """(K, 2 d + 1, 2 d + 1), of (u, x_c, 1) for an agent of each group; cross : Cov(r, y_k) : (K, k d, d)."""
@@ -191,14 +191,14 @@ class Joint:
         out[:, d:-1, d:-1] = V + crossed + crossed.swapaxes(1, 2) + self.chi @ rr @ self.chi.T
         return out
 
-    def _of_q(self, C: Floats, r: Floats, rr: Floats) -> Floats:
+    def _of_q(self, whole: Floats, r: Floats, rr: Floats) -> Floats:
         """Cov(q) of group means : (n, n)."""
         rY = r[:, : self.n]
-        by_y, by_r = C[: self.n, : self.n] + self._left(self.C, rY), rY.T + self._left(self.C, rr)
+        by_y, by_r = whole[: self.n, : self.n] + self._left(self.C, rY), rY.T + self._left(self.C, rr)
         return by_y + self._left(self.C, by_r.T).T
 
     def _fluctuate(
-        self, second: Floats, of_q: Floats | None, of_deviation: Floats, C: Floats, deviations: Floats
+        self, second: Floats, of_q: Floats | None, of_deviation: Floats, whole: Floats, deviations: Floats
     ) -> None:
         """Add what a round adds: the noise of each agent's steps, and what all see, its length and who takes part.
 
@@ -215,19 +215,19 @@ class Joint:
             of_all.append(share * both[0])
             deviations += share * both[1]
             N += (same - pair) * (self.diagonal(both[0]) + both[1])
-        self._add(C, deviations, N, of_all)
+        self._add(whole, deviations, N, of_all)
 
-    def _add(self, C: Floats, deviations: Floats, N: Floats, of_all: Sequence[Floats] = ()) -> None:
+    def _add(self, whole: Floats, deviations: Floats, N: Floats, of_all: Sequence[Floats] = ()) -> None:
         """Add what is new in y, of independent agents (K, d, d) and of group means (n, n), and what z sees of it."""
-        Y = np.zeros((self.n, self.n)) if self.l else C
+        Y = np.zeros((self.n, self.n)) if self.l else whole
         for found in of_all:
             Y += found
         Y[self.blocks] += N / self.count
         deviations += (1 - 1 / self.count) * N
         if self.l:
             seen = self.X @ (self.rho @ Y)
-            C[: self.n] += np.concatenate([Y, seen.T], axis=1)
-            C[self.n :] += np.concatenate([seen, seen @ self.rho.T @ self.X.T], axis=1)
+            whole[: self.n] += np.concatenate([Y, seen.T], axis=1)
+            whole[self.n :] += np.concatenate([seen, seen @ self.rho.T @ self.X.T], axis=1)
 
     def noise(self, second: Floats) -> Floats:
         """(K, d, d): the noise of an agent's local steps in y, for second moments of (u, x, 1)."""
@@ -261,9 +261,9 @@ class Joint:
 
     def second(self, vector: Floats) -> Floats:
         """Covariances of (u, x_c, 1) : (K, 2 d + 1, 2 d + 1), the upper blocks."""
-        C, own = self.parts(vector)
-        r = self.common(C)
-        return self._second(self.common(r.T), self._with_agents(r), self.diagonal(C) + own)
+        whole, own = self.parts(vector)
+        r = self.common(whole)
+        return self._second(self.common(r.T), self._with_agents(r), self.diagonal(whole) + own)
 
     def independent(self, V: Floats) -> Floats:
         """The vector of agents that are independent of one another, of covariances V : (K, d, d).
@@ -271,6 +271,6 @@ class Joint:
         Each is to be divided by its group where it is the mean of one.
         """
         out = np.zeros(self.length)
-        C, deviations = self.parts(out)
-        self._add(C, deviations, V)
+        whole, deviations = self.parts(out)
+        self._add(whole, deviations, V)
         return out

@@ -244,8 +244,8 @@ def joint_law(form: Joint, vector: Floats, group: Index) -> JointLaw:
     mean = np.append(np.zeros(memory), m.xi_star[m.table][group])
     if not np.isfinite(vector).all():
         return JointLaw(mean, np.full((len(rows),) * 2, np.inf))
-    C, own = form.parts(vector)
-    out = rows @ C @ rows.T
+    whole, own = form.parts(vector)
+    out = rows @ whole @ rows.T
     alike = np.equal.outer(group, group) / np.maximum(form.count.ravel()[group] - 1, 1)[:, None]
     apart = (np.eye(N) * (1 + alike) - alike)[:, :, None, None] * own[group][:, None]
     out[memory:, memory:] += apart.swapaxes(1, 2).reshape(N * d, N * d)

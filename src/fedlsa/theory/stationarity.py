@@ -423,10 +423,10 @@ _SOLVE = {"modes": _by_modes, "krylov": _by_krylov, "dense": _by_matrix}
 
 
 def _of_joint(joint: Joint, vector: Floats, error: float, route: str, decides: bool) -> AgentLimit:
-    d, second, (C, own) = joint.d, joint.second(vector), joint.parts(vector)
-    size, definite = _largest(joint.diagonal(C) + own), None
+    d, second, (whole, own) = joint.d, joint.second(vector), joint.parts(vector)
+    size, definite = _largest(joint.diagonal(whole) + own), None
     if decides and np.isfinite(error):
-        definite = positive(C.copy(), *own[joint.step.moments.count > 1])
+        definite = positive(whole.copy(), *own[joint.step.moments.count > 1])
     return AgentLimit(second[0, :d, :d], error, route, size, definite, (vector,))
 
 
