@@ -30,11 +30,9 @@ from . import tuning
 from .linear import Index, check_accuracy, functionals, repeat, rows_of, smat, svec, symkron, triangle, within
 from .problem_moments import Moments, check_size
 
-# Local steps that follow one another, for many tables at once: how M, G and D compose.
-#
-# Steps a and then steps b are M = M_b M_a, G = G_b G_a and D = G_b D_a + D_b symkron(M_a). What is kept is laid out for
-# few products of matrices that are as large as they can be, so all of them are transposed: the entries of svec Cov(u)
-# come last, and G^T and D^T are rows of one matrix, which one product carries on.
+# M, G and D of many tables are laid out for few products of matrices that are as large as they can be, so all of them
+# are transposed: the entries of svec Cov(u) come last, and G^T and D^T are rows of one matrix, which one product
+# carries on.
 
 
 @dataclass(frozen=True, eq=False)
