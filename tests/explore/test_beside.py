@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tiers import mostly_long
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
@@ -76,9 +77,9 @@ def test_the_page_draws_it_after_the_three_and_waits_for_it():
 
 
 def test_too_many_agents_are_one_sentence():
-    q = Question.of(replace(PageSettings.start("garnet"), agents=200, beside="late"))
+    q = Question.of(replace(PageSettings.start("garnet"), agents=200, beside="buffered"))
     with pytest.raises(ArgumentError, match=r"^agents times what each remembers must be at most \d+ numbers .* got"):
-        answers.curve(q, "Delayed")
+        answers.curve(q, "Buffered")
 
 
 def test_sites_of_files_say_how_many_are_slow():
@@ -86,6 +87,13 @@ def test_sites_of_files_say_how_many_are_slow():
     slow = replace(RING, beside="slow").method("UnequalWork", 7)
     assert slow.length_factors == (1 / 3, 1 / 3, 1, 1, 1, 1, 1)
     assert replace(RING, agents=1, beside="slow").method("UnequalWork").length_factors == (1 / 3,)
+
+
+@pytest.mark.parametrize("choice", mostly_long(BESIDE, ["buffered", "bits"]))
+def test_each_is_planned(choice):
+    q = beside(choice, epsilon=0.6)
+    plan = answers.plan(q, 0.6, q.settings.shown()[-1])
+    assert plan.rmse <= 0.6
 
 
 @pytest.mark.parametrize(

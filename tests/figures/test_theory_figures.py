@@ -34,6 +34,11 @@ def test_the_trade_off_shows_the_plans_that_no_other_beats_in_both():
     assert list(zip(drawn.get_xdata(), drawn.get_ydata(), strict=True)) == [(100, 20), (300, 9)]
     assert list(line(figure.axes[0], "SCAFFLSA").get_ydata()) == [5]
     assert "RMSE of 0.1" in texts(figure)
+    sent = figures.trade_off(plans, 0.1, y="bytes")
+    assert list(line(sent.axes[0], "FedLSA").get_ydata()) == [512 * 20, 512 * 9]
+    assert sent.axes[0].get_ylabel() == "bytes, up and down, all agents"
+    with pytest.raises(ArgumentError, match="y must be one of 'communications', 'bytes'; got 'rounds'"):
+        figures.trade_off(plans, 0.1, y="rounds")
 
 
 def test_methods_of_one_kind_with_other_settings_have_lines_of_their_own():

@@ -440,7 +440,7 @@ def test_agents_with_step_sizes_and_lengths_of_their_own_remember_rows_too():
 
 def test_too_many_rows_or_steps_and_moments_alone_have_no_such_law():
     p = fl.problems.garnet(agents=20, seed=0)
-    with pytest.raises(fl.errors.ArgumentError, match=r"must be at most 1600 numbers for exact moments; got 2568$"):
+    with pytest.raises(fl.errors.ArgumentError, match=r"must be at most 1700 numbers for exact moments; got 2568$"):
         fl.theory.exact(p, fl.SAGA(0.1, 10), rounds=3)
     with pytest.raises(fl.errors.ArgumentError, match="table of an exchange must be None where only moments are given"):
         fl.theory.exact(fl.theory.moments(sites()), fl.SAGA(0.1, 10), rounds=3)

@@ -19,7 +19,7 @@ class SAGA(ExchangeMethod):
 
     Fixed point: theta_star with control variates, where no noise is left: the error falls to 0. Without them it is
     that of FedLSA, with the noise of rows that were last drawn elsewhere. Invariant: sum_c w_c xi_c = 0. Exact theory
-    takes the law of what all rows last gave along: it is for small tables, 1,600 numbers of all agents together.
+    takes the law of what all rows last gave along: it is for small tables, 1,700 numbers of all agents together.
 
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> run = fl.simulate(p, fl.SAGA(0.1, 100), rounds=3000, seeds=1)

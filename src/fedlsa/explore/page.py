@@ -302,6 +302,7 @@ class ExplorerPage:
         from ..figures.lines import ChartRows
         from ..theory.planner import pareto_front
 
+        of = "bytes" if q.page.x == "bytes" else "communications"
         q, epsilon, names = answers.plan_question(q), q.page.epsilon, q.page.shown()
         plans, points = dict[str, Any](), list[Any]()
         head = f"{PROBLEMS[q.settings.problem]}, independent observations, RMSE ≤ {epsilon:g}"
@@ -326,14 +327,13 @@ class ExplorerPage:
             for a in found:
                 if a.kind == "done":
                     points += a.value
-                    chart = chart_data(
-                        ChartRows([[replace(trade_off_chart([*points, *plans.values()]), y=AXES["communications"])]])
-                    )
+                    drawn = replace(trade_off_chart([*points, *plans.values()], of), y=AXES[of])
+                    chart = chart_data(ChartRows([[drawn]]))
                     yield _line(chart=chart["charts"][0])
                 else:
                     yield b""
-        drawn = [*points, *plans.values()]
-        fronts = {n: pareto_front([p for p in drawn if type(p.algorithm).__name__ == n]) for n in names}
+        known = [*points, *plans.values()]
+        fronts = {n: pareto_front([p for p in known if type(p.algorithm).__name__ == n]) for n in names}
         yield _line(busy="", marks=[[n, *_cells(p)] for n, front in fronts.items() for p in front])
 
     def _fit(self, asked: PageRequest, q: Question, sites: Sites) -> Lines:

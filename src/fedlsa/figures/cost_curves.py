@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ..theory.planner import Plan
 
 EXACT_COSTS = ("communications", "samples", "bytes")
+RUN_COSTS = ("communications", "bytes")  # of a plan, against its observations
 PREDICTED = "predicted drift\n‖bias‖²"
 SMALL_BAND = 1e-3  # of the smallest error: a part that ends below it is not seen
 UNITS = {"bytes": 1, "kilobytes": 1e3, "megabytes": 1e6, "gigabytes": 1e9, "terabytes": 1e12}
@@ -366,11 +367,18 @@ def _check_bounds(drawn: Sequence[Any], exact: Any, result: Any, x: str) -> None
 
 
 def trade_off(
-    plans: Sequence[Plan], epsilon: float, *, title: str | None = None, legend: bool = True, ax: Axes | None = None
+    plans: Sequence[Plan],
+    epsilon: float,
+    *,
+    y: str = "communications",
+    title: str | None = None,
+    legend: bool = True,
+    ax: Axes | None = None,
 ) -> Drawn:
     """Communications against observations per agent of plans that all reach the RMSE epsilon, a line per method.
 
-    Both axes are logarithmic; a plan that another of the same method beats in both is left out.
+    Both axes are logarithmic; a plan that another of the same method beats in both is left out. y : "communications",
+    or "bytes" (both ways), of which a round has fewer where less is sent
     """
     from ..theory.planner import Plan
 
@@ -379,13 +387,13 @@ def trade_off(
     plans = checks.instances("plans", plans, Plan, "a plan of fl.plan")
     bases = ", ".join(dict.fromkeys(p.basis for p in plans))
     starts = [start_words(named) for named in dict.fromkeys(p.start for p in plans) if named]
-    note = "Mark: the fewest communications found with that many observations; the line holds it until the next mark."
+    note = f"Mark: the fewest {y} found with that many observations; the line holds it until the next mark."
     heading = ",  ".join([f"What an RMSE of {epsilon:g} costs, by {bases}", *starts])
-    charts = ChartRows([[trade_off_chart(plans)]], [note])
+    charts = ChartRows([[trade_off_chart(plans, checks.choice("y", y, RUN_COSTS))]], [note])
     return draw_charts(charts, heading=heading, description=f"trade-off for RMSE {epsilon:g}", **look)
 
 
-def trade_off_chart(plans: Sequence[Plan]) -> Chart:
+def trade_off_chart(plans: Sequence[Plan], y: str = "communications") -> Chart:
     """The plans that no other of the same method beats in both costs."""
     from ..theory.planner import pareto_front
 
@@ -399,7 +407,7 @@ def trade_off_chart(plans: Sequence[Plan]) -> Chart:
         lines.append(
             Line(
                 np.array([float(p.samples) for p in front]),
-                np.array([float(p.rounds) for p in front]),
+                np.array([float(p.bytes if y == "bytes" else p.rounds) for p in front]),
                 label,
                 colour,
                 "joined",
@@ -410,7 +418,9 @@ def trade_off_chart(plans: Sequence[Plan]) -> Chart:
             )
         )
     most = max(float(line.y.max()) for line in lines)
-    return Chart(lines, COSTS["samples"], "communications", x_scale="log", limits=(0.92, max(1.25 * most, 2.5)))
+    least = min(float(line.y.min()) for line in lines) if y == "bytes" else 1.0
+    limits = 0.92 * least, max(1.25 * most, 2.5 * least)
+    return Chart(lines, COSTS["samples"], COSTS[y], x_scale="log", limits=limits)
 
 
 def _by_method(plans: Sequence[Plan]) -> dict[str, list[Plan]]:

@@ -120,8 +120,8 @@ class ExchangeRound:
         self.width = self.seen + self.drawn + self.q * d
         place = np.arange(N * self.l * d).reshape(N, -1) + self.k * d
         self.place = np.concatenate([np.tile(np.arange(self.k * d), (N, 1)), place], axis=1)  # of w in the state
-        if self.size > tuning.DENSE_MODES:
-            rule = f"agents times what each remembers must be at most {tuning.DENSE_MODES} numbers for exact moments"
+        if self.size > tuning.JOINT_NUMBERS:
+            rule = f"agents times what each remembers must be at most {tuning.JOINT_NUMBERS} numbers for exact moments"
             raise ArgumentError(f"{rule}; got {self.size}")
         self.p, pairs = exchange.answering(N, participants)
         together = float(pairs[0, -1] - self.p[0] * self.p[-1]) if N > 1 else 0.0  # the same of any two agents
