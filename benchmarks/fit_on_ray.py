@@ -2,9 +2,10 @@
 
     python benchmarks/fit_on_ray.py                          200 million rows, made in partitions as they are wanted
     python benchmarks/fit_on_ray.py --rows 2000000 --check   and beside it the fit of one machine
+    python benchmarks/fit_on_ray.py --rows 2000000 --features 49    rows of 50 coefficients
 
-It prints rows per second, what every partition sends, and the most memory that any worker ever held, the store of
-objects that it shares with others included.
+It prints rows per second, what every partition sends and what a row of it costs a core, and the most memory that any
+worker ever held, the store of objects that it shares with others included.
 """
 
 from __future__ import annotations
@@ -72,24 +73,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=200_000_000)
     parser.add_argument("--partition", type=int, default=500_000, help="rows of a partition")
     parser.add_argument("--workers", type=int, default=4, help="processes of the cluster")
+    parser.add_argument("--features", type=int, default=FEATURES, help="beside the intercept")
     parser.add_argument("--cluster", action="store_true", help="standard errors by clusters (CR1) across partitions")
     parser.add_argument("--check", action="store_true", help="fit the same rows on one machine, if it holds them")
     options = parser.parse_args(argv)
+    columns = [f"x{j}" for j in range(options.features)]
+    globals().update(FEATURES=options.features, COLUMNS=columns, TASK=fl.Regression("y", columns=columns))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
     here, parts = machine.describe(), -(-options.rows // options.partition)
-    sent: dict[str, int] = {}
+    sent: dict[str, tuple[int, float]] = {}
 
     class Counted(partitions.Partitions):
-        """Measures what the first partition sends."""
+        """Measures what the first partition sends, and the processor time that it takes."""
 
         def add_up(self, find: Any, task: Any, columns: Any, *more: Any) -> Any:
             import pandas as pd
 
             block = pd.DataFrame(make({"id": np.arange(options.partition)}))
             work = partitions.PartitionWork(find, self.site, task, columns, more)
-            sent[find.__name__.removeprefix("find_")] = len(pickle.dumps(work(block)))
+            work(block)  # compiled
+            begin = time.process_time()
+            found = work(block)
+            each = 1e6 * (time.process_time() - begin) / len(block)
+            sent[find.__name__.removeprefix("find_")] = len(pickle.dumps(found)), each
             return super().add_up(find, task, columns, *more)
 
     partitions.Partitions = Counted  # type: ignore[misc]
@@ -109,8 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{options.rows:,} rows in {parts:,} partitions, {SITES} sites, {len(found.theta)} coefficients", end="; ")
     print(found.covariance_kind)
     print(f"{seconds:.0f} s, {options.rows / seconds:,.0f} rows/s in two passes, in which rows are made anew")
-    print("a partition sends", " and ".join(f"{size:,} bytes of {what}" for what, size in sent.items()), end=", ")
+    print("a partition sends", " and ".join(f"{size:,} bytes of {what}" for what, (size, _) in sent.items()), end=", ")
     print("where its rows are", f"{options.partition * 8 * (FEATURES + 3):,} bytes")
+    print("a core takes", ", ".join(f"{each:.1f} μs of a row for its {what}" for what, (_, each) in sent.items()))
     peak = sorted(memory.peak.values())
     print(f"most memory of {len(peak)} workers: {', '.join(f'{size / 1e9:.2f}' for size in peak)} GB")
     print("off the truth by", np.round((found.theta[:FEATURES] - 1) / found.standard_error[:FEATURES], 1), "errors")

@@ -13,6 +13,7 @@ from tiers import longer, mostly_long
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.theory import many_rounds, search, tuning
+from fedlsa.theory.privacy import epsilon_of, rho_of_answer
 from fedlsa.theory.problem_moments import merged
 from fedlsa.theory.rounds import groups_of
 
@@ -441,3 +442,21 @@ def test_a_server_with_a_memory_is_planned_on_the_joint_law():
     assert float(curve["mse"][plan.rounds :].max()) <= 0.09
     before = fl.theory.exact(p, plan.algorithm, plan.rounds, record=[plan.rounds - 1])
     assert float(before["mse"][0]) > 0.09
+
+
+@pytest.mark.parametrize("name", ["fedlsa", "scafflsa"])
+def test_a_plan_within_a_privacy_budget_runs_with_its_noise_and_says_what_it_costs(name):
+    problem = fl.problems.ring(agents=50, noise=0.3)
+    loose, tight = (fl.plan(problem, rounds=6, max_samples=60, privacy=x, method=name) for x in (500.0, 100.0))
+    for plan, epsilon in ((loose, 500.0), (tight, 100.0)):
+        curve = fl.theory.exact(problem, plan.algorithm, plan.rounds, theta_0=np.zeros(2), record=[plan.rounds])
+        assert plan.rmse == pytest.approx(float(curve["mse"][0]) ** 0.5, rel=1e-9)
+        assert (plan.samples, plan.bytes) == (curve["samples"].item(), curve["bytes"].item())
+        clip = float(plan.basis.split()[-1])
+        spent = plan.rounds * rho_of_answer("site", clip, plan.algorithm.send.deviation / clip)
+        assert epsilon_of(spent, 1e-5) == pytest.approx(epsilon, rel=0.02)
+    assert loose.rmse < tight.rmse
+    with pytest.raises(ArgumentError, match="privacy must go with rounds, max_samples and a method by its name"):
+        fl.plan(problem, 0.1, privacy=2.0)
+    with pytest.raises(ArgumentError, match="buys"):
+        fl.plan(problem, rounds=6, max_samples=60, privacy=0.01, method=name)

@@ -90,6 +90,7 @@ def plan(
     samples: float | None = None,
     max_samples: float | None = None,
     theta_0: ArrayLike | None = None,
+    privacy: float | None = None,
 ) -> Plan:
     """The cheapest run that reaches a target; exactly one of epsilon, rounds and samples is given.
 
@@ -98,6 +99,10 @@ def plan(
     at most max_samples observations, which must be given. samples : the smallest RMSE with that many observations.
     theta_0 : where the run starts, by default `problem.start`. method : a class of method, its name, or an instance,
     whose other settings are given: who takes part, how slow agents are, what is sent.
+
+    privacy : of FedLSA and SCAFFLSA from 0, with `rounds` and `max_samples`: the smallest RMSE within as many rounds,
+    of max_samples / rounds local steps, whose answers together are (privacy, 1e-5)-differentially private in each
+    site's whole table. The method sends noise; `basis` says at which length changes must be clipped.
 
     Accuracy lasts: the RMSE is at most epsilon at the planned round and, from this start, at all later ones (`later`
     says how that was checked), not only where start and drift happen to cancel. From another start at the same distance
@@ -135,6 +140,14 @@ def plan(
             raise ArgumentError("max_samples must be given with rounds, or rounds of any length would do; got None")
         if cap < rounds:
             raise ArgumentError(f"max_samples must be at least rounds, {rounds}; got {cap:g}")
+    if privacy is not None:
+        if rounds is None or cap is None or theta_0 is not None or isinstance(wanted, Algorithm):
+            rule = "privacy must go with rounds, max_samples and a method by its name, and a start at 0"
+            raise ArgumentError(f"{rule}; got {checks.show(targets | {'method': wanted, 'theta_0': theta_0})}")
+        from .private_plans import within_privacy  # which plans with this module
+
+        a, T, error, said = within_privacy(problem, privacy, name, rounds, int(cap) // rounds)
+        return replace(_priced(problem, a, T, float(T * a.mean_steps), error, math.nan, said), start="0")
     if beyond_exact(problem, name):
         method_class("method", wanted, "paper")  # theorems speak of no other
         check_plain(with_steps(wanted, 0.1, 1), problem.n_agents, "a plan by a theorem")

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..algorithms import METHODS
+from ..algorithms import METHODS, Algorithm, Compressed, Noise
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
@@ -233,6 +233,21 @@ def affordable(
         f"times the clip; the expected error is {rmse:.3g} ({bare:.3g} without noise, {start:.3g} before the run)."
     )
     return AffordablePlan(c.method, c.step_size, H, R, clip, s / clip, rmse, bare, start, sentence)
+
+
+def within_privacy(
+    problem: Problem | Moments, epsilon: float, name: str, rounds: int, local_steps: int
+) -> tuple[Algorithm, int, float, str]:
+    """The run of `planner.plan` within (epsilon, DELTA): its method, rounds and RMSE, and what these rest on.
+
+    name : of the method; rounds : at most; local_steps : on rows
+    """
+    budget = PrivacyBudget(checks.real("privacy", epsilon, above=0))
+    checks.choice("method", name, ("fedlsa", "scafflsa"))
+    found = affordable(problem, budget, methods=(name,), local="rows", local_steps=local_steps, max_rounds=rounds)
+    noise = Noise(found.noise * found.clip)
+    a = Compressed(found.step_size, local_steps, noise, corrected=name == "scafflsa")
+    return a, found.rounds, found.rmse, f"exact moments, privacy {epsilon:g}, changes clipped at {found.clip:.3g}"
 
 
 def least_error(
