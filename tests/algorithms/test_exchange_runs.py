@@ -60,6 +60,16 @@ def test_exact_curves_of_rounds_that_grow_are_those_of_two_thousand_seeds(kind):
         assert (np.abs(seen.mean("seed").values - known.values) <= 4.5 * error.values).all()
 
 
+def test_slow_and_late_agents_who_send_less_end_in_theta_star_still():
+    for name in ("some agents late, others slow", "few bits of slow agents", "buffer of slow agents"):
+        assert np.abs(fl.theory.stationary(P, LINEAR[name]).bias).max() < 1e-10
+    late, all_late = fl.Delayed(ETA, 3, ((0.5, 0.5),) * 4), fl.Delayed(ETA, 3, (0.5, 0.5))
+    runs = [fl.simulate(P, m, rounds=9, seeds=2)["theta"].values for m in (late, all_late)]
+    np.testing.assert_array_equal(*runs)
+    with pytest.raises(ArgumentError, match=r"probability of start 0 must be a number or \(N,\), with N = 4"):
+        fl.simulate(P, fl.Delayed(ETA, 3, ((0.5, 0.5),) * 3), rounds=9, seeds=2)
+
+
 def test_a_buffer_for_all_is_a_delay_of_one_round():
     runs = [fl.simulate(P, m, rounds=30, seeds=3)["theta"] for m in (fl.Buffered(ETA, 3), fl.Delayed(ETA, 3, (0, 1)))]
     np.testing.assert_allclose(runs[0], runs[1], rtol=0, atol=1e-11)
@@ -145,9 +155,12 @@ def test_a_result_holds_its_method(method):
 LINEAR = CORRECTED | {f"{name}, plain": method for name, method in UNCORRECTED.items()}
 LINEAR["fedprox, plain"] = fl.FedProx(ETA, H, 0.7, **SOME)
 LINEAR["personal"] = fl.Personal(ETA, H, (1,), **SOME)
-LINEAR["unequal work"] = fl.UnequalWork(
-    ETA, H, step_factors=(1, 0.5, 1.5, 0.8), length_factors=(1, 3 / 7, 2 / 7, 9 / 7)
-)
+SLOW = {"step_factors": (1, 0.5, 1.5, 0.8), "length_factors": (1, 3 / 7, 2 / 7, 9 / 7)}
+SOME_LATE = ((1, 0, 0), (1, 0, 0), (0.2, 0.3, 0.5), (0, 0, 1))
+LINEAR["unequal work"] = fl.UnequalWork(ETA, H, **SLOW)
+LINEAR["some agents late, others slow"] = fl.Delayed(ETA, H, SOME_LATE, **SLOW)
+LINEAR["few bits of slow agents"] = fl.Compressed(ETA, H, fl.Rounding(5, 6.0), **SLOW, **SOME)
+LINEAR["buffer of slow agents"] = fl.Buffered(ETA, H, **SLOW, **SOME)
 LINEAR["momentum"] = fl.Momentum(0.03, 3, 0.5, **SOME)
 
 
@@ -159,8 +172,8 @@ def test_exact_curves_are_those_of_two_thousand_seeds(name):
     exact = fl.theory.exact(P, LINEAR[name], rounds=40, record=recorded)
     run = fl.simulate(P, LINEAR[name], rounds=40, seeds=2000, record=recorded)
     off = run["theta"].values - exact["mean"].values
-    products = run["theta"].copy(data=off)[..., None] * off[:, :, None]
-    pairs = (run["squared_error"], exact["mse"]), (run["theta"], exact["mean"]), (products, exact["covariance"])
-    for found, expected in pairs:
-        error = found.std("seed", ddof=1).values / np.sqrt(2000) + 1e-12
-        assert (np.abs(found.mean("seed").values - expected.values) <= 5 * error).all()
+    pairs = {"mse": run["squared_error"].values, "mean": run["theta"].values}
+    pairs["covariance"] = off[..., None] * off[:, :, None]
+    for part, found in pairs.items():
+        error = found.std(0, ddof=1) / np.sqrt(2000) + 1e-12
+        assert (np.abs(found.mean(0) - exact[part].values) <= 5 * error).all(), part

@@ -56,3 +56,11 @@ def test_the_method_can_be_read_off_a_curve():
     assert held["name"] == "FedLSA"
     assert held["step_size"] == {"PowerStep": {"eta_0": 0.1, "power": 0.5}}
     assert (held["local_steps"], held["average_after"]) == (3, 2)
+
+
+def test_agents_who_only_report_residuals_send_and_receive_too():
+    method, d, N, rounds = fl.FedLin(0.1, 7, participants=2), PROBLEM.dim, PROBLEM.n_agents, 3
+    bytes_of_a_round = 8 * d * (2 * (2 + 2) + (N - 2) * (1 + 1))  # two vectors each way, of the others one
+    run, exact = fl.simulate(PROBLEM, method, rounds, 1), fl.theory.exact(PROBLEM, method, rounds)
+    np.testing.assert_allclose(run["bytes"].values[0], np.arange(rounds + 1) * bytes_of_a_round)
+    np.testing.assert_array_equal(exact["bytes"], np.arange(rounds + 1) * bytes_of_a_round)

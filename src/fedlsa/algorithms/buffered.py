@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from .exchanges import Exchange
-from .methods import ExchangeMethod
+from .unequal_work import UnequalWork
 
 
 @dataclass(frozen=True, repr=False)
-class Buffered(ExchangeMethod):
+class Buffered(UnequalWork):
     """Buffered aggregation (FedBuff, Nguyen et al., 2022): the server averages when `participants` have answered.
 
     Who has answered takes theta as it is before the average, and works on that copy until it answers again; all agents

@@ -6,12 +6,12 @@ from typing import Any
 from .. import checks
 from ..errors import ArgumentError
 from .exchanges import Exchange
-from .methods import ExchangeMethod
 from .sending import RandK, Sending
+from .unequal_work import UnequalWork
 
 
 @dataclass(frozen=True, repr=False)
-class Compressed(ExchangeMethod):
+class Compressed(UnequalWork):
     """FedLSA or SCAFFLSA whose agents send less of their change, sent_c; each may remember its error.
 
     With memory (error feedback, Seide et al., 2014) sent_c is what is left of change_c + error_c, and error_c <- what
