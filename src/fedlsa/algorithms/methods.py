@@ -305,7 +305,8 @@ class Algorithm(Checked, ABC):
     def rows_read(self, problem: Problem) -> float:
         """Rows of its own table that an agent reads in a round for exact residuals, in expectation, mean over agents.
 
-        They are observations like those of local steps. Of a stream, whose means are given, there are none.
+        problem : with the tables. Rows are observations like those of local steps; of a stream, whose means are given,
+        there are none
         """
         N, d = problem.n_agents, problem.dim
         if type(self).exchange is Algorithm.exchange or isinstance(problem.observations, Stream):

@@ -41,7 +41,8 @@ from ..sampling import IID, Replay
 from ..theory import bias as limit_bias
 from ..theory import stability_limit
 from ..theory.exact_curves import exact_record
-from ..theory.planner import MAX_EXACT_DIM, Plan
+from ..theory.planner import Plan
+from ..theory.tuning import MAX_EXACT_DIM
 from ..threads import small_products
 from ..value_objects import Checked, count, number
 from . import run_plan

@@ -48,8 +48,9 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..theory.exact_curves import exact_record
-from ..theory.planner import MAX_EXACT_DIM, plan
+from ..theory.planner import plan
 from ..theory.problem_moments import Moments, moments
+from ..theory.tuning import MAX_EXACT_DIM
 from .rows import Piece
 from .sums import Systems, null_space
 from .tasks import SECURE_SITES

@@ -26,11 +26,12 @@ from .complexities import best_within, complexity
 from .exchange_plans import ExchangeSearch
 from .exchange_rounds import declared
 from .joint_laws import check_plain
+from .private_plans import within_privacy
 from .problem_moments import Moments, moments, random, start_error
 from .search import LaterErrors, Method, Search, with_steps
+from .tuning import MAX_EXACT_DIM
 
 MOST_SAMPLES = 2**53  # whole numbers are exact up to there
-MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,8 +145,6 @@ def plan(
         if rounds is None or cap is None or theta_0 is not None or isinstance(wanted, Algorithm):
             rule = "privacy must go with rounds, max_samples and a method by its name, and a start at 0"
             raise ArgumentError(f"{rule}; got {checks.show(targets | {'method': wanted, 'theta_0': theta_0})}")
-        from .private_plans import within_privacy  # which plans with this module
-
         a, T, error, said = within_privacy(problem, privacy, name, rounds, int(cap) // rounds)
         return replace(_priced(problem, a, T, float(T * a.mean_steps), error, math.nan, said), start="0")
     if beyond_exact(problem, name):

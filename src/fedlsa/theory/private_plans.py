@@ -40,10 +40,10 @@ from .exact_curves import exact
 from .joint import Joint
 from .linear import diagonal, smat, squares, svec, traces
 from .local_steps import Kinds
-from .planner import MAX_EXACT_DIM
 from .privacy import DELTA, LOCAL, UNITS, delta_left, epsilon_of, rho_for, rho_of_answer
 from .problem_moments import Moments, moments
 from .rounds import AgentRound, groups_of, round_of
+from .tuning import MAX_EXACT_DIM
 
 # Errors of runs with noise on uploads, and how long the changes are that sites send, round by round, exactly.
 #

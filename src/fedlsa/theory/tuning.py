@@ -103,6 +103,7 @@ GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-10, 4  # of the residual each time, and 
 # --- plans ----------------------------------------------------------------------------------------------------------
 
 JOINT_NUMBERS = 1700  # of an exchange: 100 agents of 8 numbers, each with a memory beside, and the server's
+MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
 PLANNED_NUMBERS = 400  # of the joint law of an exchange that is planned: a round takes some ten milliseconds
 DOUBLED_MEANS = 6  # times that rounds are doubled of which means are had at once
 PASSES, PASS_ERROR = 100, 1e-6  # to a limit in a search: how many at most, and by how much it may be off
