@@ -29,6 +29,8 @@ METHODS: dict[str, fl.Algorithm] = {
     "buffered": fl.Buffered(ETA, 5, participants=3),
     "compressed": fl.Compressed(ETA, H, fl.RandK(1)),
     "compressed-memory": fl.Compressed(ETA, H, fl.RandK(1, scaled=False), memory=True),
+    "rounding": fl.Compressed(ETA, H, fl.Rounding(4, 8.0)),
+    "noise": fl.Compressed(ETA, H, fl.Noise(0.1)),
     "momentum": fl.Momentum(ETA, 5, 0.5),
     "adam": fl.Adam(ETA, H, 0.1, beta_1=0.5),
     "anderson": fl.Anderson(ETA, H, 2, ridge=0.1),
@@ -40,6 +42,7 @@ METHODS: dict[str, fl.Algorithm] = {
     "scaffold": fl.Scaffold(ETA, H, 1, participants=2),
     "gradient-tracking": fl.GradientTracking(ETA, 5),
 }
+MORE = {"compressed-memory": " with memory", "rounding": " to 4 bits", "noise": " with noise"}  # beside the name
 WITHOUT_THEORY = ("adam", "anderson")
 
 
@@ -87,8 +90,7 @@ def picture(problem: fl.Problem, name: str) -> Figure:
     ]
     lines = [*([] if name == "personal" else lines), *method_lines(problem, name, recorded)]
     y = "MSE, shared coordinate" if name == "personal" else ERROR
-    memory = " with memory" if name == "compressed-memory" else ""
-    title = f"{type(METHODS[name]).__name__}{memory}, {METHODS[name].round_steps()} local steps"
+    title = f"{type(METHODS[name]).__name__}{MORE.get(name, '')}, {METHODS[name].round_steps()} local steps"
     chart = Chart(lines, y=y, x_scale="log", limits=(LOWEST, 10.0), title=title)
     return draw_charts(ChartRows([[chart]], [], (4.2, 2.8)), description=f"{METHODS[name]!r} on {problem.recipe}")
 

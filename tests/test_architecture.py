@@ -86,6 +86,14 @@ def test_the_walk_over_imports_sees_what_is_there():
     assert "fedlsa.engine" in imports("fedlsa")
 
 
+def test_numba_is_imported_whole_before_a_part_of_it():
+    """A thread that imports a part waits for no other that is still importing the whole, and both fail."""
+    for path in FILES:
+        found = [line.split() for line in path.read_text(encoding="utf8").splitlines() if " numba" in line]
+        found = [words[1] for words in found if words[0] in ("import", "from")]
+        assert not found or found[0] == "numba", path
+
+
 def test_no_imports_go_round_in_a_circle():
     waiting = {m: {i for i in imports(m) if i != m and not m.startswith(i + ".")} for m in MODULES}
     while waiting:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numba  # noqa: F401  whole before a part: threads may ask for both at once
 import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import ArrayLike

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numba  # noqa: F401  whole before a part: threads may ask for both at once
 import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import NDArray

@@ -7,6 +7,7 @@ Every function here works on Python integers and NumPy scalars as well as compil
 
 from __future__ import annotations
 
+import numba  # noqa: F401  whole before a part: threads may ask for both at once
 import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import NDArray
