@@ -12,8 +12,8 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+)?")
 def test_blocks_run_in_their_order_and_print_what_the_page_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", PAGE, re.S | re.M)
-    assert len(blocks) == 7
-    assert sum(bool(shown) for _, shown in blocks) == 6
+    assert len(blocks) == 8
+    assert sum(bool(shown) for _, shown in blocks) == 7
     session: dict[str, object] = {}
     for code, shown in blocks:
         exec(compile(code, "docs/tutorial.md", "exec"), session)
