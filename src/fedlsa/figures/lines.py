@@ -299,7 +299,7 @@ def names(results: Sequence[xr.Dataset]) -> list[str]:
 def common_setting(results: Sequence[xr.Dataset]) -> str:
     """What all results share, in one line: N = 100, η = 0.1, ...; then what a method has that another has not."""
     each = [settings(r) for r in results]
-    facts = {k: v for mine in each for k, v in mine.items() if v is not None and v != []}
+    facts = {k: v for mine in each for k, v in mine.items() if v is not None}
     shared = {k: v for k, v in facts.items() if all(other.get(k, v) == v for other in each)}
     shared = dict(sorted(shared.items(), key=lambda fact: isinstance(fact[1], str)))  # symbols first, then words
     own = {k for k in shared if k not in (*SYMBOLS, "method") and any(k not in mine for mine in each)}
@@ -316,7 +316,7 @@ def settings(result: xr.Dataset) -> dict[str, Any]:
     facts: dict[str, Any] = {"agents": result.attrs["agents"]}
     if "repr" in method:  # from outside fedlsa
         facts["method"] = result.attrs["method"]
-    facts |= {k: v for k, v in method.items() if k not in ("name", "repr", "module", "qualname")}
+    facts |= {k: v for k, v in method.items() if k not in ("name", "repr", "module", "qualname") and v != []}
     share, count = facts.pop("participation", None), facts.pop("participants", None)
     facts["participation"] = f"participation {share:g}" if share else f"{count} participants" if count else None
     facts["sampling"] = _sampling(full_text(result.attrs["sampling"]))
