@@ -339,7 +339,8 @@ class ExchangeRound:
         for i, message in enumerate(self.messages):
             w, noise = message[..., : self.seen], message[..., self.seen : self.seen + drawn]
             sent = _squares(w, seen) + noise @ z @ noise.swapaxes(1, 2)
-            self.largest = max(self.largest, float(np.einsum("cii->ci", sent).max()) ** 0.5 if whole else 0.0)
+            if whole:  # what is 0 may be rounded to less
+                self.largest = max(self.largest, max(0.0, float(np.einsum("cii->ci", sent).max())) ** 0.5)
             part = slice(drawn + i * d, drawn + (1 + i) * d)
             out[:, part, part] = (self.law.second - self.law.mean**2) * sent + added * np.eye(d)
         return self.private @ out @ self.private.swapaxes(1, 2)

@@ -100,29 +100,29 @@ def central_limit(problem: Problem | Moments, algorithm: Algorithm, last: bool =
     if not np.isfinite(V).all():
         raise ArgumentError(f"step_size must be small enough for second moments to converge; got {a.step_size}")
     error = max(lost, error)
-    check_accuracy(error, "the covariance of averages", tuning.MAX_LIMIT_ERROR)
+    check_accuracy(error, "the covariance of averages", tuning.MAX_ROUNDING_ERROR)
     return CentralLimit(m.theta_star + mean, (V + V.T) / 2, error, False, a)
 
 
 def _at_constant_steps(problem: Problem | Moments, a: Algorithm, eta: float) -> tuple[Floats, Floats, float]:
     """E[u] : (d,), V : (d, d), infinite where second moments do not converge, and its estimated error, relative."""
     step, d = steady_round(problem, a, eta), problem.dim
-    if not isinstance(step, AgentRound):
-        if isinstance(step, ExchangeRound):
-            end = joint_limit(step, start_error(problem, None))
-        else:
-            end = step.limit
-            rounded = rounding_grown(step, end.mean[:d], end.C[:d, :d])
-            end = end._replace(error=max(end.error, rounded))
+    if isinstance(step, ExchangeRound):
+        end = joint_limit(step, start_error(problem, None))
         return end.mean[:d], *law_of_averages(end, d)
+    if not isinstance(step, AgentRound):
+        end = step.limit
+        V, error = law_of_averages(end, d)
+        return end.mean[:d], V, max(error, rounding_grown(step, end.mean[:d], end.C[:d, :d]))
     u, found = np.zeros(d), limit(step)
     if not (np.isfinite(found.U).all() and found.U.any()):
         return u, found.U, found.error
-    rounded = rounding_grown(step, u, found.U)
     form, S = _with_u(step, found)
     sums = [krylov.solve(form.mean, form.mean(s), tuning.LIMIT_GOAL) for s in S.T]
+    check_accuracy(max(error for _, error in sums), "sums of later covariances", tuning.MAX_LIMIT_ERROR)
     later = np.stack([s for s, _ in sums], axis=1)
-    return u, *_summed(found.U, later, form.read(later)[1], max(rounded, found.error, *(error for _, error in sums)))
+    V, error = _summed(found.U, later, form.read(later)[1], max(found.error, *(error for _, error in sums)))
+    return u, V, max(error, rounding_grown(step, u, found.U))
 
 
 def law_of_averages(end: StateLimit, d: int) -> tuple[Floats, float]:
