@@ -100,7 +100,7 @@ def central_limit(problem: Problem | Moments, algorithm: Algorithm, last: bool =
     if not np.isfinite(V).all():
         raise ArgumentError(f"step_size must be small enough for second moments to converge; got {a.step_size}")
     error = max(lost, error)
-    check_accuracy(error, "the covariance of averages", tuning.MAX_ROUNDING_ERROR)
+    check_accuracy(lost, "the covariance of averages", tuning.MAX_LIMIT_ERROR)
     return CentralLimit(m.theta_star + mean, (V + V.T) / 2, error, False, a)
 
 
@@ -119,7 +119,6 @@ def _at_constant_steps(problem: Problem | Moments, a: Algorithm, eta: float) -> 
         return u, found.U, found.error
     form, S = _with_u(step, found)
     sums = [krylov.solve(form.mean, form.mean(s), tuning.LIMIT_GOAL) for s in S.T]
-    check_accuracy(max(error for _, error in sums), "sums of later covariances", tuning.MAX_LIMIT_ERROR)
     later = np.stack([s for s, _ in sums], axis=1)
     V, error = _summed(found.U, later, form.read(later)[1], max(found.error, *(error for _, error in sums)))
     return u, V, max(error, rounding_grown(step, u, found.U))
@@ -135,9 +134,11 @@ def law_of_averages(end: StateLimit, d: int) -> tuple[Floats, float]:
 
 
 def _summed(C: Floats, later: Floats, X: Floats, error: float) -> tuple[Floats, float]:
-    """C + X + X^T and its error; later : what X is a part of, which may cancel."""
+    """C + X + X^T and its error, refused if large; later : what X is a part of, which may cancel."""
     V = C + X + X.T
-    return V, error * float((np.linalg.norm(C) + 2 * np.linalg.norm(later)) / np.linalg.norm(V))
+    error *= float((np.linalg.norm(C) + 2 * np.linalg.norm(later)) / np.linalg.norm(V))
+    check_accuracy(error, "the covariance of averages", tuning.MAX_LIMIT_ERROR)
+    return V, error
 
 
 def _with_u(step: AgentRound, end: AgentLimit) -> tuple[Joint, Floats]:
